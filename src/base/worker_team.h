@@ -1,0 +1,88 @@
+// WorkerTeam: one persistent thread per core that runs whole forward passes as one program.
+//
+// Run(program) executes program(worker) on every worker, the caller being worker 0, and returns
+// when all have finished. Inside, workers meet at Barrier() and share out loops with For(): units
+// are claimed from an atomic counter, not split statically, so a foreign process that takes one
+// core slows the team by its share only. Which worker takes which unit never changes a result.
+//
+// Waiting spins briefly (a barrier inside a forward pass is microseconds away), then yields, then
+// sleeps on a futex, so that an oversubscribed machine is not starved by spinning
+// (docs/ARCHITECTURE.md). No allocation after construction. Thread: Run is called by one thread at
+// a time; Barrier and For only from inside its program.
+#ifndef KVASIR_BASE_WORKER_TEAM_H_
+#define KVASIR_BASE_WORKER_TEAM_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace kvasir {
+
+class WorkerTeam {
+ public:
+  explicit WorkerTeam(int worker_count);  // REQUIRES: 1 <= worker_count <= 1024.
+  ~WorkerTeam();                          // REQUIRES: no Run in progress.
+  WorkerTeam(const WorkerTeam&) = delete;
+  WorkerTeam& operator=(const WorkerTeam&) = delete;
+
+  int worker_count() const { return worker_count_; }
+
+  // Runs program(int worker) on all workers. `program` must not throw.
+  template <typename Program>
+  void Run(Program&& program) {
+    RunErased([](void* context, int worker) { (*static_cast<Program*>(context))(worker); },
+              const_cast<void*>(static_cast<const void*>(&program)));
+  }
+
+  // Every worker must call it; all writes before it are visible to all workers after it.
+  void Barrier();
+
+  // Shares units [0, unit_count) among the workers in claims of `grain`: body(begin, end) is called
+  // for disjoint ranges that cover all units. Ends with a barrier. Every worker must call it with
+  // the same arguments. REQUIRES: grain > 0.
+  template <typename Body>
+  void For(uint32_t unit_count, uint32_t grain, Body&& body) {
+    std::atomic<uint32_t>& next = NextCounter();
+    while (true) {
+      const uint32_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+      if (begin >= unit_count) break;
+      body(begin, begin + grain < unit_count ? begin + grain : unit_count);
+    }
+    Barrier();
+  }
+
+  // How many cores this process may use: affinity mask and cgroup CPU quota (rounded up), at
+  // least 1.
+  static int UsableCores();
+
+ private:
+  using Entry = void (*)(void* context, int worker);
+  void RunErased(Entry entry, void* context);
+  void WorkerMain(int worker);
+  std::atomic<uint32_t>& NextCounter() {
+    // The barrier that ends a For resets the counter of that For before it releases anyone, and the
+    // phase number picks the other one meanwhile, so a fast worker cannot see a stale count.
+    return claims_[phase_.load(std::memory_order_relaxed) & 1].next;
+  }
+
+  struct alignas(64) Claim {
+    std::atomic<uint32_t> next{0};
+  };
+
+  const int worker_count_;
+  alignas(64) std::atomic<uint32_t> arrived_{0};
+  alignas(64) std::atomic<uint32_t> phase_{0};  // Barriers passed; also what waiters sleep on.
+  std::atomic<uint32_t> sleepers_{0};           // Waiters in the futex; none: nobody is woken.
+  Claim claims_[2];
+  alignas(64) std::atomic<uint32_t> job_{0};  // Programs started; idle workers sleep on it.
+  Entry entry_ = nullptr;
+  void* context_ = nullptr;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;  // worker_count_ - 1.
+};
+
+}  // namespace kvasir
+
+#endif  // KVASIR_BASE_WORKER_TEAM_H_

@@ -1,0 +1,42 @@
+#include "base/worker_team.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace kvasir {
+namespace {
+
+// Each phase reads what all workers wrote in the phase before: a missing barrier or a unit claimed
+// twice or never shows as a wrong sum.
+TEST(WorkerTeam, PhasesSeeAllWritesOfThePhaseBefore) {
+  for (int workers : {1, 2, 3, 5}) {
+    WorkerTeam team(workers);
+    constexpr uint32_t kUnits = 97;
+    std::vector<uint64_t> a(kUnits, 1), b(kUnits, 0);
+    for (int run = 0; run < 20; ++run) {
+      team.Run([&](int) {
+        for (int phase = 0; phase < 10; ++phase) {
+          std::vector<uint64_t>& from = phase % 2 == 0 ? a : b;
+          std::vector<uint64_t>& to = phase % 2 == 0 ? b : a;
+          team.For(kUnits, phase % 3 + 1, [&](uint32_t begin, uint32_t end) {
+            for (uint32_t i = begin; i < end; ++i) to[i] = from[kUnits - 1 - i] + 1;
+          });
+        }
+      });
+    }
+    for (uint32_t i = 0; i < kUnits; ++i) EXPECT_EQ(a[i], 201u) << workers << " " << i;
+  }
+}
+
+TEST(WorkerTeam, EveryWorkerRunsTheProgramOnce) {
+  WorkerTeam team(4);
+  std::atomic<int> calls[4] = {};
+  for (int i = 0; i < 100; ++i) team.Run([&](int worker) { ++calls[worker]; });
+  for (auto& count : calls) EXPECT_EQ(count.load(), 100);
+}
+
+TEST(WorkerTeam, UsableCoresIsPositive) { EXPECT_GE(WorkerTeam::UsableCores(), 1); }
+
+}  // namespace
+}  // namespace kvasir

@@ -1,0 +1,101 @@
+// Attention over paged f16 KV, fused over the query heads that share one KV head.
+//
+// KV of one (layer, KV head) lies in units of 16 tokens at absolute positions: a K unit is
+// [head_dim][16] (transposed, so that 16 scores are one vector), a V unit is [16][head_dim],
+// both IEEE half precision. A KV block of `block_tokens` (a multiple of 16 that divides 256) tokens
+// holds block_tokens / 16 consecutive K units from k_offset and V units from v_offset.
+//
+// Numerics (the contract that makes reuse exact): positions are cut into fixed chunks of 256 at
+// absolute positions. Within a chunk: all scores, their maximum, the exponentials and their sum in
+// a fixed order of 16 lanes, then P*V token by token in f32. Chunks merge left to right. What a
+// query row gives depends on its own q, its position, the window and the KV bytes it may see: never
+// on the number of rows in the tile, the group split, the block size, the thread or the instruction
+// set. Tokens beyond what a row may see are skipped by position only; stale bytes in their slots
+// never reach a result. Accuracy: relative error <= 2e-6 of max |out| against AttentionReference.
+// Thread: pure functions.
+// Source: Milakov and Gimelshein 2018 (online softmax), arXiv:1805.02867; Kwon et al. 2023 (paged
+// KV).
+#ifndef KVASIR_KERNELS_ATTENTION_H_
+#define KVASIR_KERNELS_ATTENTION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace kvasir {
+
+inline constexpr uint32_t kUnitTokens = 16;
+inline constexpr uint32_t kChunkTokens = 256;
+inline constexpr uint32_t kMaxAttentionRows = 64;  // row_count * group of one tile.
+
+// Where the KV of one sequence lies, for one layer and one KV head.
+struct PagedKv {
+  const std::byte* const* blocks =
+      nullptr;  // Block base addresses by position / block_tokens; entries
+                // wholly outside every row's window are never read.
+  uint32_t block_tokens = 0;
+  size_t k_offset = 0;  // Bytes from a block's base to its first K unit of this layer and head.
+  size_t v_offset = 0;
+};
+
+// `row_count` query rows at consecutive positions first_position.. of one sequence, `group` heads
+// each. Row i sees positions [max(0, p - window + 1), p], p = first_position + i; window 0 means no
+// limit.
+struct AttentionTile {
+  const float* q =
+      nullptr;          // Row i, head g: q + i * q_stride + g * head_dim, after RoPE, not scaled.
+  size_t q_stride = 0;  // Floats.
+  uint32_t row_count = 0;
+  uint32_t group = 0;
+  uint32_t head_dim = 0;  // A multiple of 16, at most 256.
+  float scale = 0;        // Multiplies q . k.
+  uint32_t first_position = 0;
+  uint32_t window = 0;
+  PagedKv kv;
+};
+
+// Un-normalised softmax state of a tile's rows (row i * group + g): o = sum p v, max, sum of p.
+// A row that sees no token has sum 0 and max -infinity.
+struct AttentionState {
+  float* o = nullptr;    // [row_count * group][head_dim], 64-byte aligned
+  float* max = nullptr;  // [row_count * group]
+  float* sum = nullptr;  // [row_count * group]
+};
+
+// First and one-past-last chunk that any row of the tile sees.
+struct ChunkRange {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+};
+ChunkRange ChunksOf(const AttentionTile& tile);
+
+// One chunk of the tile into `state` (overwritten). REQUIRES: row_count * group <=
+// kMaxAttentionRows.
+void AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionState& state);
+
+// state = state merged with `next`, the chunk to its right; both for `rows` rows of head_dim.
+// Starting from chunk `ChunksOf().begin`'s own state and merging on gives what Attend gives, bit
+// for bit.
+void MergeAttention(uint32_t rows, uint32_t head_dim, const AttentionState& next,
+                    const AttentionState& state);
+
+// out = o / sum. Row i, head g goes to out + i * out_stride + g * head_dim.
+void FinishAttention(const AttentionTile& tile, const AttentionState& state, float* out,
+                     size_t out_stride);
+
+// All chunks left to right, then Finish. `scratch` holds AttendScratchFloats(tile) floats, 64-byte
+// aligned.
+size_t AttendScratchFloats(uint32_t row_count, uint32_t group, uint32_t head_dim);
+void Attend(const AttentionTile& tile, float* scratch, float* out, size_t out_stride);
+
+// Writes k and v [head_dim] of one token into slot `slot` (0..block_tokens-1) of a block as f16
+// (round to nearest even; beyond f16's range to infinity).
+void WriteKv(std::span<const float> k, std::span<const float> v, std::byte* block, size_t k_offset,
+             size_t v_offset, uint32_t slot);
+
+// The definition, in double, dense and without chunks, over the same stored f16 values.
+void AttentionReference(const AttentionTile& tile, double* out, size_t out_stride);
+
+}  // namespace kvasir
+
+#endif  // KVASIR_KERNELS_ATTENTION_H_

@@ -1,0 +1,85 @@
+// MatMul: activations [rows, cols] times a repacked weight matrix [out_rows, cols] transposed.
+//   out[r][o] = sum_k w[o][k] * x[r][k]
+//
+// Weights are repacked once at load into panels of 16 output rows, k in groups of 4, each panel one
+// linear stream (docs/ARCHITECTURE.md, "Weight layouts"). Quantized formats multiply int8
+// activations with one f32 scale per 32 values; F32 and F16 weights multiply the float activations.
+//
+// Numerics: one accumulation order per output, 32-blocks of k in order, in one lane, with the
+// integer part exact. A result depends on the weights' row and the activation row only: not on the
+// other rows, the tile, the range of panels asked for, the thread or the instruction set. Bit for
+// bit. Accuracy: against double arithmetic on the same int8 activations, max |error| / max |out| <=
+// 1e-6. Thread: pure functions; callers share out panels. Source: docs/ARCHITECTURE.md, "Kernels".
+#ifndef KVASIR_KERNELS_MATMUL_H_
+#define KVASIR_KERNELS_MATMUL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/weight_format.h"
+
+namespace kvasir {
+
+inline constexpr uint32_t kPanelRows =
+    16;  // Output rows a panel; the last panel is padded with zeros.
+inline constexpr uint32_t kTileRows = 8;  // Activation rows a tile.
+
+// A view of one repacked matrix. The bytes are 64-byte aligned and owned elsewhere
+// (model/weights.h).
+struct PackedMatrix {
+  WeightFormat format = WeightFormat::kF32;
+  uint32_t rows = 0;  // Output features.
+  uint32_t cols = 0;  // Input features; a multiple of the format's block_values.
+  const std::byte* bytes = nullptr;
+
+  uint32_t panel_count() const { return (rows + kPanelRows - 1) / kPanelRows; }
+};
+
+// Bytes of one panel, a multiple of 64; a matrix takes panel_count() of them.
+size_t PackedPanelBytes(WeightFormat format, uint32_t cols);
+
+// Repacks panels [panel_begin, panel_end) of a file-form matrix. `file` holds all rows, contiguous;
+// `packed` is the whole packed matrix. Disjoint ranges may run on several threads.
+// REQUIRES: file.size() == rows * FileRowBytes, packed.size() == panel_count * PackedPanelBytes.
+void PackPanels(WeightFormat format, std::span<const std::byte> file, uint32_t rows, uint32_t cols,
+                uint32_t panel_begin, uint32_t panel_end, std::span<std::byte> packed);
+
+// Row `row` as floats, equal to DequantizeRow of the file's row: the embedding lookup.
+// REQUIRES: row < matrix.rows, out.size() == matrix.cols.
+void UnpackRow(const PackedMatrix& matrix, uint32_t row, std::span<float> out);
+
+// Activations of one matrix product: the float rows, and their int8 form in the order the tile
+// wants. Storage is the caller's; a workspace of ActivationBytes(rows, cols) serves any smaller
+// shape.
+struct Activations {
+  uint32_t rows = 0;
+  uint32_t cols = 0;               // REQUIRES: a multiple of 32.
+  const float* values = nullptr;   // [rows][cols], read by F32 and F16 weights only.
+  std::byte* quantized = nullptr;  // 64-byte aligned.
+};
+size_t ActivationBytes(uint32_t rows, uint32_t cols);
+
+// Quantizes activation row `row` from x [cols] into its place in `activations`: per 32 values
+// scale = amax / 127 and round-half-even, as the peers do it. Rows are independent; any thread, any
+// order. Non-finite input gives unspecified numbers, never a fault.
+void QuantizeRow(std::span<const float> x, uint32_t row, const Activations& activations);
+
+enum class Store : uint8_t {
+  kAssign,  // out = result
+  kAdd,     // out += result (the residual connection)
+};
+
+// Computes panels [panel_begin, panel_end) for all rows of x: out[r * out_stride + o] for the o of
+// those panels, o < w.rows (the padding of the last panel is not stored). out is not aligned.
+// REQUIRES: x.cols == w.cols; for quantized formats every row has been quantized.
+void MatMulPanels(const PackedMatrix& w, const Activations& x, uint32_t panel_begin,
+                  uint32_t panel_end, Store store, float* out, size_t out_stride);
+
+// The slow twin: double accumulation over the packed weights' exact values and the activations'
+// int8 values times their scales (float rows for F32 and F16).
+void MatMulReference(const PackedMatrix& w, const Activations& x, double* out, size_t out_stride);
+
+}  // namespace kvasir
+
+#endif  // KVASIR_KERNELS_MATMUL_H_

@@ -1,0 +1,69 @@
+// Row operations: everything of a transformer layer that is neither a matrix product nor attention,
+// and the scans over logits that sampling needs. One row a call, so a row's result cannot depend on
+// its batch.
+//
+// Numerics: fixed order of 16 lanes for every sum, own exponential (kernels/row_ops.inl), true
+// square root and division: all instruction sets give the same bits. -ffp-contract=off; fused
+// multiply-adds are explicit. Shapes: rows are contiguous float32 spans, unaligned, of any length
+// >= 1 unless said otherwise. Thread: pure functions.
+#ifndef KVASIR_KERNELS_ROW_OPS_H_
+#define KVASIR_KERNELS_ROW_OPS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace kvasir {
+
+// out[c] = x[c] * weight[c] / sqrt(mean(x^2) + eps). out may be x itself; no other overlap.
+// Relative error <= kRmsNormMaxRelError. Source: Zhang and Sennrich 2019, arXiv:1910.07467.
+inline constexpr double kRmsNormMaxRelError = 1e-5;
+void RmsNorm(std::span<const float> x, std::span<const float> weight, float eps,
+             std::span<float> out);
+void RmsNormReference(std::span<const float> x, std::span<const float> weight, float eps,
+                      std::span<double> out);
+
+// Rotary position embedding, in place, of one head [head_dim] with the cosines and sines [head_dim
+// / 2] of its position. kInterleaved rotates pairs (2i, 2i+1) (llama files), kHalves (i, i + d/2)
+// (NEOX). Source: Su et al. 2021, arXiv:2104.09864.
+enum class RopePairing : uint8_t { kInterleaved, kHalves };
+void Rope(std::span<float> head, std::span<const float> cosine, std::span<const float> sine,
+          RopePairing pairing);
+void RopeReference(std::span<double> head, std::span<const double> cosine,
+                   std::span<const double> sine, RopePairing pairing);
+
+// Fills cosine and sine [dim / 2] for one position: angle_i = position * base^(-2i/dim), in double.
+void RopeTable(uint32_t position, double base, uint32_t dim, std::span<float> cosine,
+               std::span<float> sine);
+
+// out[c] = act(gate[c]) * up[c]; act is SiLU or the tanh form of GELU. out may be gate or up.
+// Absolute error <= 1e-6 * (1 + |out|).
+enum class Activation : uint8_t { kSilu, kGeluTanh };
+void GatedActivation(Activation activation, std::span<const float> gate, std::span<const float> up,
+                     std::span<float> out);
+void GatedActivationReference(Activation activation, std::span<const float> gate,
+                              std::span<const float> up, std::span<double> out);
+
+// x[c] *= factor;  x[c] += y[c].
+void Scale(std::span<float> x, float factor);
+void Add(std::span<float> x, std::span<const float> y);
+
+// Index of the largest value, ties to the lowest index; NaN counts as -infinity (all NaN gives 0).
+uint32_t ArgMax(std::span<const float> x);
+
+// max + log(sum exp(x - max)), accurate to 1e-5 absolute; -infinity entries count nothing.
+float LogSumExp(std::span<const float> x);
+
+// The indices of the `count` largest values, best first, ties to the lowest index, into out[0..n),
+// n = min(count, x.size()) returned. NaN counts as -infinity. `scratch` must hold x.size() indices
+// and is not read before written. Threshold scan and selection, not a sort of everything.
+uint32_t TopK(std::span<const float> x, uint32_t count, std::span<uint32_t> scratch,
+              std::span<uint32_t> out);
+
+// IEEE half precision, round to nearest even.
+uint16_t HalfFromFloat(float value);
+float FloatFromHalf(uint16_t half);
+
+}  // namespace kvasir
+
+#endif  // KVASIR_KERNELS_ROW_OPS_H_
