@@ -1,0 +1,50 @@
+// CpuModelRunner: ModelRunner on this machine's cores.
+//
+// One Run is one program for the whole WorkerTeam: the phases of each layer (norm and quantize,
+// QKV, rope and KV write, attention, output, norm, gate and up, activation, down) follow each other
+// with a barrier between them, and the work of a phase is shared out in units whose results do not
+// depend on who computes them. docs/ARCHITECTURE.md walks through it.
+#ifndef KVASIR_MODEL_CPU_MODEL_RUNNER_H_
+#define KVASIR_MODEL_CPU_MODEL_RUNNER_H_
+
+#include <memory>
+
+#include "base/status.h"
+#include "base/worker_team.h"
+#include "model/model_runner.h"
+#include "model/weights.h"
+
+namespace kvasir {
+
+// The KV groups that a model needs: all layers with full attention, then all with a window (if
+// any).
+KvLayout KvLayoutFor(const ModelConfig& config, uint32_t block_tokens);
+
+class CpuModelRunner : public ModelRunner {
+ public:
+  // Scratch for `limits` is allocated here; kResourceExhausted when it cannot be had.
+  // `weights` and `team` must outlive the runner.
+  static StatusOr<std::unique_ptr<CpuModelRunner>> Create(const ModelConfig& config,
+                                                          const Weights& weights,
+                                                          uint32_t block_tokens,
+                                                          const StepLimits& limits,
+                                                          WorkerTeam& team);
+  ~CpuModelRunner() override;
+
+  const ModelConfig& config() const override;
+  const KvLayout& kv_layout() const override;
+  const StepLimits& limits() const override;
+  void Run(const Batch& batch) override;
+  std::span<const float> logits(uint32_t row) const override;
+
+  size_t scratch_bytes() const;
+
+ private:
+  class Step;
+  explicit CpuModelRunner(std::unique_ptr<Step> step);
+  std::unique_ptr<Step> step_;
+};
+
+}  // namespace kvasir
+
+#endif  // KVASIR_MODEL_CPU_MODEL_RUNNER_H_
