@@ -38,7 +38,7 @@ def tracked_files():
 
 def exists(path):
     """Whether `path` names something here, from the root or from src/."""
-    pattern = re.sub(r"<[^>]*>|\{[^}]*\}|\b(?:NAME|PRESET|MODULE|PATH)\b", "*", path.rstrip("/"))
+    pattern = re.sub(r"<[^>]*>|\{[^}]*\}|(?<![A-Z])(?:NAME|PRESET|MODULE)(?![A-Z])", "*", path.rstrip("/"))
     return any(glob.glob(os.path.join(ROOT, base, pattern)) for base in ("", "src"))
 
 

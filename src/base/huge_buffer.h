@@ -1,8 +1,8 @@
 // HugeBuffer: a large, zeroed, 2 MiB-aligned piece of anonymous memory that asks for huge pages.
 //
-// For weights, KV arenas and big scratch: streaming from 2 MiB pages reads 1.1 to 1.4 times as fast,
-// since the page walks go. Pages are touched lazily by the kernel; memory is returned on destruction.
-// Thread: immutable after construction; the bytes are the owner's business.
+// For weights, KV arenas and big scratch: streaming from 2 MiB pages reads 1.1 to 1.4 times as
+// fast, since the page walks go. Pages are touched lazily by the kernel; memory is returned on
+// destruction. Thread: immutable after construction; the bytes are the owner's business.
 #ifndef KVASIR_BASE_HUGE_BUFFER_H_
 #define KVASIR_BASE_HUGE_BUFFER_H_
 
