@@ -39,7 +39,7 @@ TEST(Rng, BelowIsUniformAndInRange) {
     ++counts[value];
   }
   // Each count has deviation 95; six of them is one false alarm in 10^8.
-  for (int count : counts) EXPECT_NEAR(count, kDraws / 10, 570);
+  for (int count : counts) EXPECT_NEAR(count, kDraws / 10.0, 570);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(rng.Below(1), 0u);
   // A bound just above 2^63 rejects nearly half of the draws; both halves must still be reached.
   const uint64_t bound = (uint64_t{1} << 63) + 1;
