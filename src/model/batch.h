@@ -14,10 +14,9 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "kv/kv_layout.h"
 
 namespace kvasir {
-
-inline constexpr size_t kMaxKvGroups = 2;  // Full attention and sliding window.
 
 struct BatchSequence {
   std::span<const TokenId> tokens;  // To compute now, at positions start, start + 1, ...

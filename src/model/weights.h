@@ -19,6 +19,7 @@
 #include "kernels/matmul.h"
 #include "model/gguf_file.h"
 #include "model/model_config.h"
+#include "model/model_digest.h"
 
 namespace kvasir {
 
@@ -48,6 +49,7 @@ struct WeightsLoadOptions {
 class Weights {
  public:
   // REQUIRES: `config` came from ReadModelConfig(file), which has checked names, shapes and types.
+  // kResourceExhausted when the memory cannot be had.
   static StatusOr<Weights> Load(const GgufFile& file, const ModelConfig& config, WorkerTeam& team,
                                 const WeightsLoadOptions& options);
 
@@ -62,8 +64,15 @@ class Weights {
 
   // What one decode step of one sequence streams: all matrices of the layers and the head.
   size_t step_bytes() const { return step_bytes_; }
+  // Multiply-accumulates of a token in the layers' matrices, and in the head.
+  uint64_t layer_macs() const { return layer_macs_; }
+  uint64_t head_macs() const { return uint64_t{head_.rows} * head_.cols; }
+
+  // The model's identity (model_digest.h), computed while the bytes passed by.
+  const Digest& digest() const { return digest_; }
 
  private:
+  friend class WeightsLoader;
   Weights() = default;
 
   HugeBuffer buffer_;
@@ -72,6 +81,8 @@ class Weights {
   PackedMatrix head_;
   std::span<const float> output_norm_;
   size_t step_bytes_ = 0;
+  uint64_t layer_macs_ = 0;
+  Digest digest_{};
 };
 
 }  // namespace kvasir
