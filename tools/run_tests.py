@@ -128,7 +128,7 @@ def fetch_models(tally):
 
 
 def build(tally, preset, wanted):
-    """Builds the programs `wanted` selects. Returns {name: path}, empty when the build broke."""
+    """Builds the programs `wanted` selects. Returns {name: path} of those that could be built."""
     start = time.monotonic()
     code, output, _ = run_limited(["cmake", "--preset", preset], None, PROGRAM_TIME_LIMIT_S)
     if code != 0:
@@ -154,13 +154,12 @@ def build(tally, preset, wanted):
     if code == 0:
         return chosen
     # What could be built is still run; what is left from before this change is not.
-    return {name: path for name, path in chosen.items() if up_to_date(preset, name)}
+    return {name: path for name, path in chosen.items() if can_be_built(preset, name)}
 
 
-def up_to_date(preset, target):
-    done = subprocess.run(["ninja", "-C", os.path.join("build", preset), "-n", target], cwd=ROOT,
-                          capture_output=True, text=True)
-    return done.stdout.rstrip().endswith("no work to do.")
+def can_be_built(preset, target):
+    return subprocess.run(["ninja", "-C", os.path.join("build", preset), "--quiet", target], cwd=ROOT,
+                          capture_output=True).returncode == 0
 
 
 def failing_output(output):
