@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "kernels/attention.h"
 #include "kernels/row_ops.h"
 #include "model/gguf_file.h"
 
@@ -60,7 +61,6 @@ inline constexpr uint32_t kMaxLayers = 1024;
 inline constexpr uint32_t kMaxWidth = 1u << 17;  // d_model, d_ffn, head_count * head_dim.
 inline constexpr uint32_t kMaxContext = 1u << 24;
 inline constexpr uint32_t kMaxVocab = 1u << 22;
-inline constexpr uint32_t kMaxHeadDim = 256;
 
 // The configuration of a whole model: metadata read by its architecture's rules, checked for
 // plausibility, and every tensor that the forward pass needs found with the right shape and a
