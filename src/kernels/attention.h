@@ -27,6 +27,8 @@ namespace kvasir {
 inline constexpr uint32_t kUnitTokens = 16;
 inline constexpr uint32_t kChunkTokens = 256;
 inline constexpr uint32_t kMaxAttentionRows = 64;  // row_count * group of one tile.
+inline constexpr uint32_t kMaxHeadDim = 256;
+inline constexpr double kAttentionMaxRelError = 2e-6;
 
 // Where the KV of one sequence lies, for one layer and one KV head.
 struct PagedKv {

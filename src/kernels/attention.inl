@@ -1,0 +1,339 @@
+// Attention of one chunk over V, the same source for every instruction set. Included inside an
+// anonymous namespace, after vec16_math.inl and the two constants
+//   kTileCols    vectors of 16 columns in one register tile (1, 2 or 4)
+//   kDirectRows  up to this many rows read half precision straight into the tile; more rows share a
+//                panel converted to float once.
+//
+// Both products are C[row][16 columns] += A[row][depth] * B[depth][16 columns], one chain of fused
+// multiply-adds per element in order of depth: for the scores the columns are tokens and the depth
+// is head_dim, for P*V the columns are head_dim and the depth is tokens. Where a chain is cut (panel
+// or tile borders) its sum rests in memory as float, so no blocking below can change a result.
+
+constexpr int kTileRows = 6;
+constexpr int kPanelCols = 64;    // Panel: [kPanelDepth][kPanelCols] floats,
+constexpr int kPanelDepth = 128;  // 32 KiB: the first-level cache.
+
+// Where a tile finds B. At(depth, column vector).
+struct Panel {
+  const float* first;
+  V At(int k, int c) const { return Load(first + k * kPanelCols + c * 16); }
+};
+struct KUnits {
+  const uint16_t* const* unit;
+  V At(int k, int c) const { return LoadHalf(unit[c] + k * 16); }
+};
+struct VTokens {
+  const uint16_t* first;
+  int head_dim;
+  V At(int k, int c) const { return LoadHalf(first + k * head_dim + c * 16); }
+};
+
+template <int kRows, int kCols, typename Source>
+inline void Tile(const float* const* a, int a_offset, Source b, int depth, float* c, int c_stride) {
+  V sum[kRows][kCols];
+  const float* row[kRows];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    row[r] = a[r] + a_offset;
+#pragma GCC unroll 4
+    for (int j = 0; j < kCols; ++j) sum[r][j] = Load(c + r * c_stride + j * 16);
+  }
+  for (int k = 0; k < depth; ++k) {
+    V column[kCols];
+#pragma GCC unroll 4
+    for (int j = 0; j < kCols; ++j) column[j] = b.At(k, j);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const V scalar = Set1(row[r][k]);
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) sum[r][j] = Fma(scalar, column[j], sum[r][j]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kCols; ++j) Store(c + r * c_stride + j * 16, sum[r][j]);
+  }
+}
+
+template <int kCols, typename Source>
+inline void TileOfRows(int rows, const float* const* a, int a_offset, Source b, int depth, float* c,
+                       int c_stride) {
+  switch (rows) {
+    case 1:
+      return Tile<1, kCols>(a, a_offset, b, depth, c, c_stride);
+    case 2:
+      return Tile<2, kCols>(a, a_offset, b, depth, c, c_stride);
+    case 3:
+      return Tile<3, kCols>(a, a_offset, b, depth, c, c_stride);
+    case 4:
+      return Tile<4, kCols>(a, a_offset, b, depth, c, c_stride);
+    case 5:
+      return Tile<5, kCols>(a, a_offset, b, depth, c, c_stride);
+    default:
+      return Tile<6, kCols>(a, a_offset, b, depth, c, c_stride);
+  }
+}
+
+// `vectors` columns of 16 in as few tiles as kTileCols allows; source(j) is B from vector j on.
+template <typename MakeSource>
+inline void Tiles(int vectors, int rows, const float* const* a, int a_offset, MakeSource source,
+                  int depth, float* c, int c_stride) {
+  int j = 0;
+  if constexpr (kTileCols >= 4) {
+    for (; j + 4 <= vectors; j += 4) {
+      TileOfRows<4>(rows, a, a_offset, source(j), depth, c + j * 16, c_stride);
+    }
+  }
+  if constexpr (kTileCols >= 2) {
+    for (; j + 2 <= vectors; j += 2) {
+      TileOfRows<2>(rows, a, a_offset, source(j), depth, c + j * 16, c_stride);
+    }
+  }
+  for (; j < vectors; ++j) {
+    TileOfRows<1>(rows, a, a_offset, source(j), depth, c + j * 16, c_stride);
+  }
+}
+
+inline int Smaller(int a, int b) { return a < b ? a : b; }
+inline int Larger(int a, int b) { return a > b ? a : b; }
+
+// A run of rows that go through one tile, and the tokens that any and that all of them see.
+struct RowBlock {
+  int first, rows;
+  int begin, end;                // Seen by some row: within this.
+  int common_begin, common_end;  // Seen by every row: this (empty when equal).
+};
+
+struct Work {
+  explicit Work(const AttentionJob& the_job) : job(the_job) {}  // The buffers stay uninitialised.
+
+  const AttentionJob& job;
+  RowBlock block[AttentionJob::kRows];
+  int blocks = 0;
+  const float* p_row[AttentionJob::kRows];
+  // Scores, then weights p, of each row.
+  alignas(64) float p[AttentionJob::kRows * AttentionJob::kTokens];
+  alignas(64) float panel[kPanelDepth * kPanelCols];
+};
+
+inline float* PRow(Work& work, int row) { return work.p + row * AttentionJob::kTokens; }
+
+// Blocks of nearly equal size, so that no tile is left with a single row.
+void PlanRows(Work& work) {
+  const AttentionJob& job = work.job;
+  work.blocks = (job.rows + kTileRows - 1) / kTileRows;
+  for (int b = 0; b < work.blocks; ++b) {
+    const int first = job.rows * b / work.blocks;
+    const int last = job.rows * (b + 1) / work.blocks;
+    RowBlock block = {first, last - first, AttentionJob::kTokens, 0, 0, AttentionJob::kTokens};
+    for (int r = first; r < last; ++r) {
+      if (job.begin[r] < job.end[r]) {
+        block.begin = Smaller(block.begin, job.begin[r]);
+        block.end = Larger(block.end, job.end[r]);
+      }
+      block.common_begin = Larger(block.common_begin, job.begin[r]);
+      block.common_end = Smaller(block.common_end, job.end[r]);
+    }
+    if (block.common_end <= block.common_begin) {
+      block.common_begin = block.common_end = AttentionJob::kTokens;  // All of it is a left edge.
+    }
+    work.block[b] = block;
+  }
+  for (int r = 0; r < job.rows; ++r) work.p_row[r] = PRow(work, r);
+}
+
+// Scores of the units [first, last) that a block's rows see, before the scale.
+void ScoresDirect(Work& work, const RowBlock& block) {
+  const AttentionJob& job = work.job;
+  const int first = block.begin / 16;
+  const int last = (block.end + 15) / 16;
+  if (first >= last) return;
+  for (int r = block.first; r < block.first + block.rows; ++r) {
+    for (int u = first; u < last; ++u) Store(PRow(work, r) + u * 16, Zero());
+  }
+  Tiles(
+      last - first, block.rows, job.q + block.first, 0,
+      [&](int j) { return KUnits{job.k + first + j}; }, job.head_dim,
+      PRow(work, block.first) + first * 16, AttentionJob::kTokens);
+}
+
+void ScoresByPanel(Work& work) {
+  const AttentionJob& job = work.job;
+  constexpr int kPanelUnits = kPanelCols / 16;
+  for (int r = 0; r < job.rows; ++r) {
+    for (int t = 0; t < AttentionJob::kTokens; t += 16) Store(PRow(work, r) + t, Zero());
+  }
+  for (int group = 0; group < AttentionJob::kUnits; group += kPanelUnits) {
+    int first = group;
+    int last = group + kPanelUnits;
+    while (first < last && job.k[first] == nullptr) ++first;
+    while (last > first && job.k[last - 1] == nullptr) --last;
+    if (first == last) continue;
+    for (int begin = 0; begin < job.head_dim; begin += kPanelDepth) {
+      const int depth = Smaller(kPanelDepth, job.head_dim - begin);
+      for (int u = first; u < last; ++u) {
+        const uint16_t* unit = job.k[u] + begin * 16;
+        float* to = work.panel + (u - first) * 16;
+        for (int d = 0; d < depth; ++d) Store(to + d * kPanelCols, LoadHalf(unit + d * 16));
+      }
+      for (int b = 0; b < work.blocks; ++b) {
+        const RowBlock& block = work.block[b];
+        if (block.end <= first * 16 || block.begin >= last * 16) continue;
+        Tiles(
+            last - first, block.rows, job.q + block.first, begin,
+            [&](int j) { return Panel{work.panel + j * 16}; }, depth,
+            PRow(work, block.first) + first * 16, AttentionJob::kTokens);
+      }
+    }
+  }
+}
+
+// Scores of one row into weights e^(s - max), with max and sum. What the row may not see is replaced
+// before it is looked at, and the loop covers the row's own units only, whatever else the tile holds.
+void Soften(Work& work, int row) {
+  const AttentionJob& job = work.job;
+  const int begin = job.begin[row];
+  const int end = job.end[row];
+  const V lowest = Set1(-__builtin_inff());
+  const V scale = Set1(job.scale);
+  float* p = PRow(work, row);
+  V max = lowest;
+  const int first = begin / 16 * 16;
+  for (int t = first; t < end; t += 16) {
+    V s = Mul(Load(p + t), scale);
+    if (t < begin || t + 16 > end) {
+      s = Select(Lanes(Larger(begin - t, 0), Smaller(end - t, 16)), s, lowest);
+    }
+    Store(p + t, s);
+    max = Max(s, max);
+  }
+  const float top = begin < end ? MaxLanes(max) : -__builtin_inff();
+  V sum = Zero();
+  const V shift = Set1(top);
+  for (int t = first; t < end; t += 16) {
+    const V e = Exp(Sub(Load(p + t), shift));
+    Store(p + t, e);
+    sum = Add(sum, e);
+  }
+  job.max[row] = top;
+  job.sum[row] = SumLanes(sum);
+}
+
+// o[row] += sum over tokens [begin, end) of p * v, reading half precision. Tokens of one KV block
+// lie in a row, so runs may be longer than a unit; kRun bounds one pass to what the cache holds.
+void ValuesDirect(Work& work, int first_row, int rows, int begin, int end) {
+  constexpr int kRun = 64;
+  const AttentionJob& job = work.job;
+  const int unit_size = 16 * job.head_dim;
+  for (int t = begin; t < end;) {
+    const int unit = t / 16;
+    int stop = (unit + 1) * 16;
+    while (stop < end && stop - t < kRun &&
+           job.v[stop / 16] == job.v[unit] + (stop / 16 - unit) * unit_size) {
+      stop += 16;
+    }
+    stop = Smaller(stop, end);
+    const uint16_t* from = job.v[unit] + (t % 16) * job.head_dim;
+    Tiles(
+        job.head_dim / 16, rows, work.p_row + first_row, t,
+        [&](int j) {
+          return VTokens{from + j * 16, job.head_dim};
+        },
+        stop - t, job.o + first_row * job.head_dim, job.head_dim);
+    t = stop;
+  }
+}
+
+void ValuesByPanel(Work& work) {
+  const AttentionJob& job = work.job;
+  int begin = AttentionJob::kTokens;
+  int end = 0;
+  for (int b = 0; b < work.blocks; ++b) {
+    if (work.block[b].common_begin == work.block[b].common_end) continue;
+    begin = Smaller(begin, work.block[b].common_begin);
+    end = Larger(end, work.block[b].common_end);
+  }
+  for (int col = 0; col < job.head_dim; col += kPanelCols) {
+    const int vectors = Smaller(kPanelCols, job.head_dim - col) / 16;
+    for (int t = begin; t < end; t += kPanelDepth) {
+      const int stop = Smaller(t + kPanelDepth, end);
+      for (int i = t; i < stop; ++i) {
+        const uint16_t* from = job.v[i / 16] + (i % 16) * job.head_dim + col;
+        float* to = work.panel + (i - t) * kPanelCols;
+        for (int j = 0; j < vectors; ++j) Store(to + j * 16, LoadHalf(from + j * 16));
+      }
+      for (int b = 0; b < work.blocks; ++b) {
+        const RowBlock& block = work.block[b];
+        const int from = Larger(t, block.common_begin);
+        const int to = Smaller(stop, block.common_end);
+        if (from >= to) continue;
+        const float* panel = work.panel + (from - t) * kPanelCols;
+        Tiles(
+            vectors, block.rows, work.p_row + block.first, from,
+            [&](int j) { return Panel{panel + j * 16}; }, to - from,
+            job.o + block.first * job.head_dim + col, job.head_dim);
+      }
+    }
+  }
+}
+
+// Tokens that only some rows of a block see are taken row by row, never as p = 0: 0 * infinity is not
+// 0, and even 0 * 1 + -0 is not -0. Each row still meets its tokens in ascending order.
+void WeightedValues(Work& work) {
+  const AttentionJob& job = work.job;
+  for (int i = 0; i < job.rows * job.head_dim; i += 16) Store(job.o + i, Zero());
+  for (int b = 0; b < work.blocks; ++b) {
+    const RowBlock& block = work.block[b];
+    for (int r = block.first; r < block.first + block.rows; ++r) {
+      ValuesDirect(work, r, 1, job.begin[r], Smaller(job.end[r], block.common_begin));
+    }
+    if (job.rows <= kDirectRows) {
+      ValuesDirect(work, block.first, block.rows, block.common_begin, block.common_end);
+    }
+  }
+  if (job.rows > kDirectRows) ValuesByPanel(work);
+  for (int b = 0; b < work.blocks; ++b) {
+    const RowBlock& block = work.block[b];
+    for (int r = block.first; r < block.first + block.rows; ++r) {
+      ValuesDirect(work, r, 1, block.common_end, job.end[r]);
+    }
+  }
+}
+
+void Chunk(const AttentionJob& job) {
+  Work work(job);
+  PlanRows(work);
+  if (job.rows <= kDirectRows) {
+    for (int b = 0; b < work.blocks; ++b) ScoresDirect(work, work.block[b]);
+  } else {
+    ScoresByPanel(work);
+  }
+  for (int r = 0; r < job.rows; ++r) Soften(work, r);
+  WeightedValues(work);
+}
+
+void Merge(size_t head_dim, const float* next_o, float next_max, float next_sum, float* o,
+           float* max, float* sum) {
+  const float lowest = -__builtin_inff();
+  if (next_max == lowest && next_sum == 0.0f) return;
+  const bool take_next = *max == lowest && *sum == 0.0f;
+  const float top = take_next || next_max > *max ? next_max : *max;
+  const V keep = Exp(Set1(*max - top));
+  const V gain = Exp(Set1(next_max - top));
+  for (size_t i = 0; i < head_dim; i += 16) {
+    const V next = Load(next_o + i);
+    Store(o + i, take_next ? next : Fma(next, gain, Mul(Load(o + i), keep)));
+  }
+  float joined[16];
+  Store(joined, Fma(Set1(next_sum), gain, Mul(Set1(*sum), keep)));
+  *sum = take_next ? next_sum : joined[0];
+  *max = top;
+}
+
+void Divide(size_t head_dim, const float* o, float sum, float* out) {
+  const V by = Set1(sum);
+  for (size_t i = 0; i < head_dim; i += 16) Store(out + i, Div(Load(o + i), by));
+}
+
+constexpr AttentionTable kTable = {.chunk = Chunk, .merge = Merge, .divide = Divide};

@@ -1,0 +1,46 @@
+// The attention kernel of one instruction set, as plain pointers: what attention.cc dispatches to.
+//
+// Contracts are those of kernels/attention.h; shapes are already checked and positions resolved to
+// pointers. As with kernels/row_ops_table.h, no inline library code in the files that define these.
+#ifndef KVASIR_KERNELS_ATTENTION_TABLE_H_
+#define KVASIR_KERNELS_ATTENTION_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kvasir {
+
+// One chunk of 256 tokens for up to 64 rows. Tokens are counted from the chunk's first.
+struct AttentionJob {
+  static constexpr int kRows = 64;
+  static constexpr int kUnits = 16;
+  static constexpr int kTokens = 256;
+
+  const float* q[kRows];      // [head_dim] of each row
+  int begin[kRows];           // Row r sees tokens begin[r] .. end[r] - 1; none when they are equal.
+  int end[kRows];             //
+  const uint16_t* k[kUnits];  // K unit [head_dim][16]; null where no row sees any of its tokens.
+  const uint16_t* v[kUnits];  // V unit [16][head_dim]; likewise.
+  int rows;
+  int head_dim;
+  float scale;
+  float* o;    // [rows][head_dim]
+  float* max;  // [rows]
+  float* sum;  // [rows]
+};
+
+struct AttentionTable {
+  void (*chunk)(const AttentionJob& job);
+  // (o, max, sum) of one row, joined with those of the chunk to its right.
+  void (*merge)(size_t head_dim, const float* next_o, float next_max, float next_sum, float* o,
+                float* max, float* sum);
+  void (*divide)(size_t head_dim, const float* o, float sum, float* out);
+};
+
+extern const AttentionTable kAttentionScalar;
+extern const AttentionTable kAttentionAvx2;
+extern const AttentionTable kAttentionAvx512;
+
+}  // namespace kvasir
+
+#endif  // KVASIR_KERNELS_ATTENTION_TABLE_H_
