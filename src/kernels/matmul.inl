@@ -1,0 +1,187 @@
+// Included once by matmul_avx512.cc, matmul_avx2.cc and matmul_scalar.cc, inside the anonymous
+// namespace of each: loops over row blocks, panels and tiles. Arithmetic is the including file's:
+//   kExpandedBytes               bytes of one unpacked 32-block
+//   kDirectUpTo<F>               tiles up to which unpacking in the tile is the faster way
+//   kDirectTiles<F>[R - 1]       DirectFn (unused where kDirectUpTo is 0)
+//   ExpandChunk<F>(panel, first_block, block_count, chunk)   panel bytes to what TileExpanded reads
+//   TileExpanded<F, R>(chunk, activations, block_count, acc) acc [R][16] += 32-blocks in order
+//   TileFloat<F, R>(panel, x, x_stride, cols, acc)
+//
+// Numerics: for every output, f32 acc = 0, then for each 32-block in order
+//   acc = fma(float(sum(q_w * q_a) - zero * sum(q_a)), d_w * d_a, acc)
+//   acc = fma(m_w, d_a * sum(q_a), acc)            formats with a minimum
+// (Q6_K: the first line for each half of the block, with that half's scale.) F32 and F16: s = 0,
+// s = fma(w, x, s) over the 32 k in order, acc = acc + s. Whatever an instruction set does
+// otherwise is exact.
+
+// Rows go to tiles evenly, longer tiles first: 9 rows are 5 + 4, not 8 + 1.
+struct TileSplit {
+  uint32_t count;
+  uint32_t base;
+  uint32_t longer;
+};
+
+TileSplit SplitRows(uint32_t rows) {
+  TileSplit split;
+  split.count = (rows + kMaxTileRows - 1) / kMaxTileRows;
+  split.base = rows / split.count;
+  split.longer = rows % split.count;
+  return split;
+}
+
+uint32_t TileStart(const TileSplit& split, uint32_t tile) {
+  return tile * split.base + (tile < split.longer ? tile : split.longer);
+}
+
+void StoreTile(const MatMulArgs& args, uint32_t panel, uint32_t first_row, uint32_t row_count,
+               const float* acc) {
+  const uint32_t first_out = panel * 16;
+  const uint32_t lanes = args.out_rows - first_out;
+  for (uint32_t r = 0; r < row_count; ++r, acc += 16) {
+    float* out = args.out + (first_row + r) * args.out_stride + first_out;
+    if (lanes >= 16 && args.add) {
+      for (int i = 0; i < 16; ++i) out[i] += acc[i];
+    } else if (lanes >= 16) {
+      for (int i = 0; i < 16; ++i) out[i] = acc[i];
+    } else {
+      for (uint32_t i = 0; i < lanes; ++i) out[i] = args.add ? out[i] + acc[i] : acc[i];
+    }
+  }
+}
+
+void ClearTile(float* acc, uint32_t row_count) {
+  for (uint32_t i = 0; i < row_count * 16; ++i) acc[i] = 0.0f;
+}
+
+using ExpandedFn = void (*)(const unsigned char* chunk, const unsigned char* activations,
+                            uint32_t block_count, float* acc);
+using DirectFn = void (*)(const unsigned char* panel, const unsigned char* activations,
+                          uint32_t block_count, float* acc, size_t prefetch_bytes);
+using FloatFn = void (*)(const unsigned char* panel, const float* x, size_t x_stride, uint32_t cols,
+                         float* acc);
+
+template <int F>
+constexpr ExpandedFn kExpandedTiles[kMaxTileRows] = {
+    TileExpanded<F, 1>, TileExpanded<F, 2>, TileExpanded<F, 3>, TileExpanded<F, 4>,
+    TileExpanded<F, 5>, TileExpanded<F, 6>, TileExpanded<F, 7>, TileExpanded<F, 8>};
+
+template <int F>
+constexpr FloatFn kFloatTiles[kMaxTileRows] = {TileFloat<F, 1>, TileFloat<F, 2>, TileFloat<F, 3>,
+                                               TileFloat<F, 4>, TileFloat<F, 5>, TileFloat<F, 6>,
+                                               TileFloat<F, 7>, TileFloat<F, 8>};
+
+// Tiles [tile_begin, tile_end) against one panel, unpacking it chunk by chunk into L1 once for all.
+template <int F>
+void PanelExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t tile_begin,
+                   uint32_t tile_end, uint32_t panel) {
+  alignas(64) unsigned char chunk[kChunkBlocks * kExpandedBytes];
+  alignas(64) float acc[kMaxRowBlock * 16];
+  const unsigned char* weights = args.weights + panel * args.panel_bytes;
+  const uint32_t blocks = args.cols / 32;
+  const uint32_t first_row = TileStart(split, tile_begin);
+  const uint32_t row_count = TileStart(split, tile_end) - first_row;
+  ClearTile(acc, row_count);
+  for (uint32_t b = 0; b < blocks; b += kChunkBlocks) {
+    const uint32_t count = blocks - b < kChunkBlocks ? blocks - b : kChunkBlocks;
+    ExpandChunk<F>(weights, b, count, chunk);
+    for (uint32_t tile = tile_begin; tile < tile_end; ++tile) {
+      const uint32_t row = TileStart(split, tile);
+      const uint32_t tile_rows = split.base + (tile < split.longer ? 1 : 0);
+      const unsigned char* activations =
+          args.quantized + (size_t{row} * blocks + size_t{b} * tile_rows) * kRecordBytes;
+      kExpandedTiles<F>[tile_rows - 1](chunk, activations, count, acc + (row - first_row) * 16);
+    }
+  }
+  StoreTile(args, panel, first_row, row_count, acc);
+}
+
+// The same straight from the packed bytes: for few rows, or when unpacking is free.
+template <int F>
+void PanelDirect(const MatMulArgs& args, const TileSplit& split, uint32_t tile_begin,
+                 uint32_t tile_end, uint32_t panel) {
+  alignas(64) float acc[kMaxTileRows * 16];
+  const unsigned char* weights = args.weights + panel * args.panel_bytes;
+  const uint32_t blocks = args.cols / 32;
+  for (uint32_t tile = tile_begin; tile < tile_end; ++tile) {
+    const uint32_t row = TileStart(split, tile);
+    const uint32_t tile_rows = split.base + (tile < split.longer ? 1 : 0);
+    // With many rows a panel takes longer to compute than the next takes to arrive.
+    const bool prefetch = tile == tile_begin && tile_rows >= 4 && panel + 1 < args.panel_end;
+    kDirectTiles<F>[tile_rows - 1](weights, args.quantized + size_t{row} * blocks * kRecordBytes,
+                                   blocks, acc, prefetch ? args.panel_bytes : 0);
+    StoreTile(args, panel, row, tile_rows, acc);
+  }
+}
+
+template <int F>
+void MatMulQuantized(const MatMulArgs& args) {
+  if (args.rows == 0) return;
+  const TileSplit split = SplitRows(args.rows);
+  const size_t tile_bytes = size_t{args.cols} / 32 * kRecordBytes * kMaxTileRows;
+  uint32_t tiles_at_once = kMaxRowBlock / kMaxTileRows;
+  while (tiles_at_once > 1 && tiles_at_once * tile_bytes > kRowBlockBytes) tiles_at_once /= 2;
+  for (uint32_t tile = 0; tile < split.count; tile += tiles_at_once) {
+    const uint32_t tile_end =
+        split.count - tile < tiles_at_once ? split.count : tile + tiles_at_once;
+    for (uint32_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
+      if constexpr (kDirectUpTo < F >> 0) {
+        if (tile_end - tile <= kDirectUpTo<F>) {
+          PanelDirect<F>(args, split, tile, tile_end, panel);
+          continue;
+        }
+      }
+      PanelExpanded<F>(args, split, tile, tile_end, panel);
+    }
+  }
+}
+
+template <int F>
+void MatMulFloat(const MatMulArgs& args) {
+  if (args.rows == 0) return;
+  alignas(64) float acc[kMaxTileRows * 16];
+  const TileSplit split = SplitRows(args.rows);
+  for (uint32_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
+    const unsigned char* weights = args.weights + panel * args.panel_bytes;
+    for (uint32_t tile = 0; tile < split.count; ++tile) {
+      const uint32_t row = TileStart(split, tile);
+      const uint32_t tile_rows = split.base + (tile < split.longer ? 1 : 0);
+      kFloatTiles<F>[tile_rows - 1](weights, args.values + size_t{row} * args.cols, args.cols,
+                                    args.cols, acc);
+      StoreTile(args, panel, row, tile_rows, acc);
+    }
+  }
+}
+
+// Where row r's arrays of a record lie.
+unsigned char* SlotAt(unsigned char* record, uint32_t tile_rows, uint32_t r, int slot) {
+  return record + tile_rows * (32 + 4 * slot) + r * 4;
+}
+
+// Everything of a record but the codes.
+void WriteScales(unsigned char* record, uint32_t tile_rows, uint32_t r, float scale, int32_t low,
+                 int32_t high) {
+  const int32_t sum = low + high;
+  const float scale_sum = scale * static_cast<float>(sum);
+  const int32_t zeros[5] = {-8 * sum, -16 * sum, -128 * sum, -32 * low, -32 * high};
+  __builtin_memcpy(SlotAt(record, tile_rows, r, kSlotScale), &scale, 4);
+  __builtin_memcpy(SlotAt(record, tile_rows, r, kSlotScaleSum), &scale_sum, 4);
+  for (int i = 0; i < 5; ++i) {
+    __builtin_memcpy(SlotAt(record, tile_rows, r, kSlotZero8 + i), &zeros[i], 4);
+  }
+}
+
+// Scale and its reciprocal from the bits of the largest magnitude of a block. Blocks below 2^-100
+// count as zero (their reciprocal could overflow); a NaN or an infinity makes the scale a NaN and
+// the codes zero, so that it shows in every output of that row and in no other.
+struct BlockScale {
+  float scale;
+  float inverse;  // 0: all codes are zero.
+};
+
+BlockScale ScaleFromMax(int32_t max_bits) {
+  float max;
+  __builtin_memcpy(&max, &max_bits, 4);
+  if (max_bits >= 0x7F800000) return {__builtin_nanf(""), 0.0f};
+  if (max < 0x1p-100f) return {0.0f, 0.0f};
+  return {max / 127.0f, 127.0f / max};
+}

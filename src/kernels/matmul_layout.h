@@ -1,0 +1,101 @@
+// The bytes that the matmul kernels of all instruction sets share: panels, activation tiles, and
+// the table of functions each set exports. Internal to kernels/.
+//
+// No function here, and no header beyond the plain C ones: what an instruction set's translation
+// unit instantiates inline, the linker might choose for the whole program.
+//
+// Panel of 16 output rows (quantized): 32-blocks of k in pairs; before every fourth pair of a
+// K-quant a header of 64 bytes (f16 d[16], then f16 dmin[16] for Q4_K). In a pair, first the code
+// lines of both blocks, then bit planes of both, then scales of both. A line of 64 bytes is [16
+// rows][4 consecutive k]: it holds k-group g (k = 4g..4g+3). Nibble line j: group 2j in the low
+// nibbles, 2j+1 in the high ones. An odd last block has a zero partner that no kernel reads.
+//   Q4_0  4 nibble lines                                  scales: f16 d[16]
+//   Q4_1  4 nibble lines                                  scales: f16 d[16], f16 m[16]
+//   Q5_0  4 nibble lines, plane: bit g = bit 4 of group g scales: f16 d[16]
+//   Q8_0  8 byte lines (q + 128)                          scales: f16 d[16]
+//   Q4_K  4 nibble lines                                  scales: u8 scale[16], u8 min[16]
+//   Q6_K  4 nibble lines, 2 planes: bits 2t, 2t+1 of plane p = bits 4, 5 of group 4p+t
+//                                                         scales: i8 [2 halves of 16 k][16]
+// Panel of F32, F16: [k][16].
+//
+// Activation tile of R <= 8 rows (rows are shared out evenly, TileSplit in matmul.inl): one record
+// of 64 * R bytes per 32-block: int8 q[R][32], then seven arrays [R] of 4 bytes at the slots below.
+// A record is one cache line when R is 1: that is what decoding one sequence streams through.
+#ifndef KVASIR_KERNELS_MATMUL_LAYOUT_H_
+#define KVASIR_KERNELS_MATMUL_LAYOUT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace kvasir::matmul {
+
+// Numbers of WeightFormat's members; matmul.cc asserts that they agree.
+enum Format : int { kF32, kF16, kQ4_0, kQ4_1, kQ5_0, kQ8_0, kQ4_K, kQ6_K, kFormatCount };
+
+struct PanelLayout {
+  uint32_t header_bytes;  // Before every fourth pair.
+  uint32_t pair_bytes;    // Two 32-blocks.
+  uint32_t line_bytes;    // Code lines of one block.
+  uint32_t plane_offset;  // In the pair, first block's.
+  uint32_t plane_bytes;   // Of one block.
+  uint32_t scale_offset;  // In the pair, first block's.
+  uint32_t scale_bytes;   // Of one block.
+};
+constexpr PanelLayout kPanelLayouts[kFormatCount] = {
+    {0, 0, 0, 0, 0, 0, 0},           {0, 0, 0, 0, 0, 0, 0},
+    {0, 576, 256, 0, 0, 512, 32},    {0, 640, 256, 0, 0, 512, 64},
+    {0, 704, 256, 512, 64, 640, 32}, {0, 1088, 512, 0, 0, 1024, 32},
+    {64, 576, 256, 0, 0, 512, 32},   {64, 832, 256, 512, 128, 768, 32},
+};
+constexpr uint32_t kPairsPerHeader = 4;
+
+// Slots of an activation record: array s lies at R * (32 + 4 * s).
+enum Slot : int {
+  kSlotScale,     // f32 d
+  kSlotScaleSum,  // f32 d * sum(q): multiplies the weights' minimum
+  kSlotZero8,     // i32 -8 * sum(q), and so on: the integer accumulator starts here
+  kSlotZero16,
+  kSlotZero128,
+  kSlotZero32Low,   // i32 -32 * sum(q[0..15])
+  kSlotZero32High,  // i32 -32 * sum(q[16..31])
+};
+constexpr uint32_t kRecordBytes = 64;  // Per activation row and 32-block.
+constexpr uint32_t kMaxTileRows = 8;
+
+// Activations of a row block stay within half of the smallest L2 we care for (1 MiB) while all
+// panels pass over them.
+constexpr size_t kRowBlockBytes = size_t{512} * 1024;
+constexpr uint32_t kMaxRowBlock = 256;
+// 32-blocks unpacked at once: 24 * 640 bytes beside a tile's activations fit in 32 KiB of L1. A
+// multiple of 8, so that a chunk starts at a header.
+constexpr uint32_t kChunkBlocks = 24;
+
+struct MatMulArgs {
+  const unsigned char* weights;  // Panel 0.
+  size_t panel_bytes;
+  uint32_t out_rows;
+  uint32_t panel_begin;
+  uint32_t panel_end;
+  uint32_t cols;
+  uint32_t rows;
+  const unsigned char* quantized;
+  const float* values;
+  bool add;
+  float* out;
+  size_t out_stride;
+};
+
+// One per instruction set. mat_mul is indexed by format. quantize_row fills row r of a tile of
+// tile_rows rows from x [32 * blocks].
+struct Kernels {
+  void (*mat_mul[kFormatCount])(const MatMulArgs& args);
+  void (*quantize_row)(const float* x, uint32_t blocks, uint32_t tile_rows, uint32_t r,
+                       unsigned char* tile);
+};
+extern const Kernels kScalarKernels;
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;
+
+}  // namespace kvasir::matmul
+
+#endif  // KVASIR_KERNELS_MATMUL_LAYOUT_H_

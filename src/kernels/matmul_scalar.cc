@@ -1,0 +1,193 @@
+// Portable code: the definition the other sets are compared with, and what old CPUs run. The
+// integer part is laid out so that a compiler vectorises it; fused multiply-adds may be library
+// calls, so there is one or two per 512 products only. See matmul.inl and matmul_layout.h.
+#include "kernels/matmul_layout.h"
+
+namespace kvasir::matmul {
+namespace {
+
+// int16 codes [32][16] less the zero point, f32 scale[16], f32 min or second scale[16].
+constexpr uint32_t kExpandedBytes = 1024 + 64 + 64;
+
+#include "kernels/half.inl"
+
+inline float Half(const unsigned char* p) {
+  return FloatOfHalf(static_cast<uint16_t>(p[0] | p[1] << 8));
+}
+
+float LoadFloat(const unsigned char* p) {
+  float value;
+  __builtin_memcpy(&value, p, 4);
+  return value;
+}
+
+template <int F>
+constexpr int kZero = F == kQ4_0   ? 8
+                      : F == kQ5_0 ? 16
+                      : F == kQ6_K ? 32
+                      : F == kQ8_0 ? 128
+                                   : 0;
+
+// Code of byte i of k-group g's line.
+template <int F>
+inline int CodeAt(const unsigned char* codes, const unsigned char* planes, int g, int i) {
+  if constexpr (F == kQ8_0) return codes[64 * g + i];
+  const int nibble = (codes[64 * (g / 2) + i] >> (g % 2 * 4)) & 15;
+  if constexpr (F == kQ5_0) return nibble | ((planes[i] >> g) & 1) << 4;
+  if constexpr (F == kQ6_K) {
+    return nibble | ((planes[64 * (g / 4) + i] >> (g % 4 * 2)) & 3) << 4;
+  }
+  return nibble;
+}
+
+template <int F>
+void ExpandScales(const unsigned char* scales, const unsigned char* header, float* scale,
+                  float* extra) {
+  for (int row = 0; row < 16; ++row) {
+    extra[row] = 0.0f;
+    if constexpr (F == kQ4_K) {
+      scale[row] = Half(header + 2 * row) * static_cast<float>(scales[row]);
+      extra[row] = -(Half(header + 32 + 2 * row) * static_cast<float>(scales[16 + row]));
+    } else if constexpr (F == kQ6_K) {
+      const float d = Half(header + 2 * row);
+      scale[row] = d * static_cast<float>(static_cast<signed char>(scales[row]));
+      extra[row] = d * static_cast<float>(static_cast<signed char>(scales[16 + row]));
+    } else {
+      scale[row] = Half(scales + 2 * row);
+      if constexpr (F == kQ4_1) extra[row] = Half(scales + 32 + 2 * row);
+    }
+  }
+}
+
+template <int F>
+void ExpandChunk(const unsigned char* panel, uint32_t first_block, uint32_t block_count,
+                 unsigned char* chunk) {
+  constexpr PanelLayout kLayout = kPanelLayouts[F];
+  for (uint32_t b = 0; b < block_count; ++b, chunk += kExpandedBytes) {
+    const uint32_t pair_index = (first_block + b) / 2;
+    const uint32_t half = (first_block + b) % 2;
+    const uint32_t super = pair_index / kPairsPerHeader;
+    const unsigned char* header =
+        panel + super * (size_t{kPairsPerHeader} * kLayout.pair_bytes + kLayout.header_bytes);
+    const unsigned char* pair =
+        header + kLayout.header_bytes + size_t{pair_index % kPairsPerHeader} * kLayout.pair_bytes;
+    const unsigned char* codes = pair + half * kLayout.line_bytes;
+    const unsigned char* planes = pair + kLayout.plane_offset + half * kLayout.plane_bytes;
+    int16_t* out = reinterpret_cast<int16_t*>(chunk);
+    for (int g = 0; g < 8; ++g) {
+      for (int j = 0; j < 4; ++j) {
+        for (int row = 0; row < 16; ++row) {
+          out[(4 * g + j) * 16 + row] =
+              static_cast<int16_t>(CodeAt<F>(codes, planes, g, 4 * row + j) - kZero<F>);
+        }
+      }
+    }
+    float* scale = reinterpret_cast<float*>(chunk + 1024);
+    ExpandScales<F>(pair + kLayout.scale_offset + half * kLayout.scale_bytes, header, scale,
+                    scale + 16);
+  }
+}
+
+// acc[row] = fma(sum of products over k in [begin, end), scale[row] * d, acc[row])
+inline void AddScaled(const int16_t* weights, const signed char* codes, int begin, int end,
+                      const float* scale, float d, float* acc) {
+  int32_t sum[16] = {};
+  for (int k = begin; k < end; ++k) {
+    const int16_t code = codes[k];
+    for (int row = 0; row < 16; ++row) sum[row] += weights[k * 16 + row] * code;
+  }
+  for (int row = 0; row < 16; ++row) {
+    acc[row] = __builtin_fmaf(static_cast<float>(sum[row]), scale[row] * d, acc[row]);
+  }
+}
+
+template <int F, int R>
+void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
+                  uint32_t block_count, float* acc) {
+  for (uint32_t b = 0; b < block_count; ++b) {
+    const int16_t* weights = reinterpret_cast<const int16_t*>(chunk);
+    const float* scale = reinterpret_cast<const float*>(chunk + 1024);
+    const float* extra = scale + 16;
+    for (int r = 0; r < R; ++r) {
+      const signed char* codes = reinterpret_cast<const signed char*>(activations + 32 * r);
+      const float d = LoadFloat(activations + R * (32 + 4 * kSlotScale) + 4 * r);
+      if constexpr (F == kQ6_K) {
+        AddScaled(weights, codes, 0, 16, scale, d, acc + 16 * r);
+        AddScaled(weights, codes, 16, 32, extra, d, acc + 16 * r);
+      } else {
+        AddScaled(weights, codes, 0, 32, scale, d, acc + 16 * r);
+      }
+      if constexpr (F == kQ4_1 || F == kQ4_K) {
+        const float s = LoadFloat(activations + R * (32 + 4 * kSlotScaleSum) + 4 * r);
+        for (int row = 0; row < 16; ++row) {
+          acc[16 * r + row] = __builtin_fmaf(extra[row], s, acc[16 * r + row]);
+        }
+      }
+    }
+    chunk += kExpandedBytes;
+    activations += R * kRecordBytes;
+  }
+}
+
+template <int F, int R>
+void TileFloat(const unsigned char* panel, const float* x, size_t x_stride, uint32_t cols,
+               float* acc) {
+  for (int r = 0; r < R; ++r) {
+    float total[16] = {};
+    for (uint32_t k = 0; k < cols; k += 32) {
+      float sum[16] = {};
+      for (uint32_t i = k; i < k + 32; ++i) {
+        for (int row = 0; row < 16; ++row) {
+          const float w = F == kF16 ? Half(panel + size_t{i} * 32 + 2 * row)
+                                    : LoadFloat(panel + size_t{i} * 64 + 4 * row);
+          sum[row] = __builtin_fmaf(w, x[r * x_stride + i], sum[row]);
+        }
+      }
+      for (int row = 0; row < 16; ++row) total[row] += sum[row];
+    }
+    for (int row = 0; row < 16; ++row) acc[16 * r + row] = total[row];
+  }
+}
+
+template <int F>
+constexpr void (*kDirectTiles[kMaxTileRows])(const unsigned char*, const unsigned char*, uint32_t,
+                                             float*, size_t) = {};
+template <int F>
+constexpr uint32_t kDirectUpTo = 0;
+
+#include "kernels/matmul.inl"
+
+void QuantizeRow(const float* x, uint32_t blocks, uint32_t tile_rows, uint32_t r,
+                 unsigned char* tile) {
+  for (uint32_t b = 0; b < blocks; ++b, x += 32, tile += size_t{tile_rows} * kRecordBytes) {
+    int32_t bits[32];
+    __builtin_memcpy(bits, x, sizeof(bits));
+    int32_t max = 0;
+    for (int i = 0; i < 32; ++i) {
+      const int32_t magnitude = bits[i] & 0x7FFFFFFF;
+      max = magnitude > max ? magnitude : max;
+    }
+    const BlockScale s = ScaleFromMax(max);
+    signed char* codes = reinterpret_cast<signed char*>(tile + 32 * r);
+    int32_t sum[2] = {0, 0};
+    for (int i = 0; i < 32; ++i) {
+      // Adding and taking away 1.5 * 2^23 rounds to the nearest integer, halves to even.
+      const float scaled = s.inverse == 0.0f ? 0.0f : x[i] * s.inverse;
+      const int32_t q = static_cast<int32_t>((scaled + 12582912.0f) - 12582912.0f);
+      codes[i] = static_cast<signed char>(q);
+      sum[i / 16] += q;
+    }
+    WriteScales(tile, tile_rows, r, s.scale, sum[0], sum[1]);
+  }
+}
+
+}  // namespace
+
+const Kernels kScalarKernels = {
+    {MatMulFloat<kF32>, MatMulFloat<kF16>, MatMulQuantized<kQ4_0>, MatMulQuantized<kQ4_1>,
+     MatMulQuantized<kQ5_0>, MatMulQuantized<kQ8_0>, MatMulQuantized<kQ4_K>,
+     MatMulQuantized<kQ6_K>},
+    QuantizeRow,
+};
+
+}  // namespace kvasir::matmul

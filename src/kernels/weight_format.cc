@@ -1,0 +1,48 @@
+#include "kernels/weight_format.h"
+
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/row_ops.h"
+#include "kernels/weight_block.h"
+
+namespace kvasir {
+
+const WeightFormatTraits& TraitsOf(WeightFormat format) {
+  static constexpr WeightFormatTraits kTraits[kWeightFormatCount] = {
+      {"F32", 1, 4},    {"F16", 1, 2},    {"Q4_0", 32, 18},   {"Q4_1", 32, 20},
+      {"Q5_0", 32, 22}, {"Q8_0", 32, 34}, {"Q4_K", 256, 144}, {"Q6_K", 256, 210},
+  };
+  const size_t index = static_cast<size_t>(format);
+  KV_CHECK_LT(index, size_t{kWeightFormatCount});
+  return kTraits[index];
+}
+
+size_t FileRowBytes(WeightFormat format, uint32_t cols) {
+  const WeightFormatTraits& traits = TraitsOf(format);
+  KV_CHECK_EQ(cols % traits.block_values, 0u);
+  return size_t{cols / traits.block_values} * traits.block_bytes;
+}
+
+void DequantizeRow(WeightFormat format, std::span<const std::byte> file_row, std::span<float> out) {
+  const uint32_t cols = static_cast<uint32_t>(out.size());
+  KV_CHECK_EQ(file_row.size(), FileRowBytes(format, cols));
+  if (format == WeightFormat::kF32) {
+    std::memcpy(out.data(), file_row.data(), file_row.size());
+    return;
+  }
+  if (format == WeightFormat::kF16) {
+    for (uint32_t c = 0; c < cols; ++c) {
+      uint16_t bits = 0;
+      std::memcpy(&bits, file_row.data() + size_t{c} * 2, 2);
+      out[c] = FloatFromHalf(bits);
+    }
+    return;
+  }
+  for (uint32_t b = 0; b < cols / kBlockValues; ++b) {
+    DequantizeBlock(format, ReadFileBlock(format, file_row.data(), b),
+                    &out[size_t{b} * kBlockValues]);
+  }
+}
+
+}  // namespace kvasir
