@@ -107,6 +107,18 @@ def check_module(module, allowed, problems):
                     problems.append(f"{path}:{number}: third-party header {header} outside a .cc")
 
 
+def check_top(top, allowed, problems):
+    """app/ and bench/ may include every module; their headers stay free of third-party ones too."""
+    for path in source_files(top):
+        for number, header, _ in includes_of(path):
+            first = header.split("/")[0]
+            if first in allowed:
+                if not os.path.exists(os.path.join(ROOT, "src", header)):
+                    problems.append(f"{path}:{number}: no file src/{header}")
+            elif first != top and not path.endswith(".cc") and is_third_party(header):
+                problems.append(f"{path}:{number}: third-party header {header} outside a .cc")
+
+
 def check_beast(problems):
     users = [path for top in ("src", "app", "tests", "bench") for path in source_files(top)
              if any(header.startswith("boost/beast") for _, header, _ in includes_of(path))]
@@ -128,6 +140,8 @@ def main():
                 problems.append(f"src/{module} is not in the table of {TABLE}")
             continue
         check_module(module, allowed, problems)
+    for top in ("app", "bench"):
+        check_top(top, allowed, problems)
     check_beast(problems)
     for problem in problems:
         print(problem)
