@@ -133,28 +133,38 @@ class KvCache {
     BlockPool pool;
     uint32_t window = 0;
   };
-  struct Sequence;
-  struct Match;
+  struct Sequence;  // kv_cache_sequence.h
+  struct Demand;
 
-  KvCache(const Options& options, std::vector<std::unique_ptr<Group>> groups);
+  KvCache(const Options& options, std::vector<std::unique_ptr<Group>> groups,
+          std::unique_ptr<PrefixTree> tree);
 
   Sequence& At(SequenceId id);
   const Sequence& At(SequenceId id) const;
   std::optional<SequenceId> TakeSlot();
-  Match FindPrefix(const BlockHash& root, std::span<const TokenId> tokens) const;
-  uint32_t LimitByWindow(const Match& match, uint32_t depth, uint32_t group) const;
+  uint32_t BlocksFor(uint32_t token_count) const;
+  uint32_t TruncateFloor(const Sequence& sequence) const;
   uint32_t FirstNeeded(uint32_t group, uint32_t position) const;
-  void Adopt(Sequence& sequence, const Match& match, std::span<const TokenId> prompt);
-  void PublishTail(Sequence& sequence);
+
+  uint32_t FindPrefix(const BlockHash& root, std::span<const TokenId> tokens) const;
+  uint32_t LimitByWindow(uint32_t group, uint32_t token_count) const;
+  void PublishFull(Sequence& sequence);
   void PublishPartial(Sequence& sequence);
+  NodeId InsertTail(const Sequence& sequence, uint32_t index, const BlockHash& name);
+  void EraseSuperseded(NodeId parent, std::span<const TokenId> tokens);
   void ShareBlock(Sequence& sequence, uint32_t group, uint32_t index, NodeId node);
-  void DropBeforeWindow(Sequence& sequence);
+
+  bool NeedsCopy(const Sequence& sequence, uint32_t group) const;
+  bool PlanDemand(const Sequence& sequence, uint32_t token_count, uint32_t group,
+                  Demand* demand) const;
   void CopyShared(Sequence& sequence, uint32_t group, uint32_t index);
-  void GiveUp(NodeId node, uint32_t group);
+  void DropBeforeWindow(Sequence& sequence);
   void EvictUntilFree(uint32_t group, uint32_t block_count);
+  void TakeFromTree(uint32_t group, NodeId node);
   void EraseNode(NodeId node);
   void PinBlock(uint32_t group, BlockId id);
   void UnpinBlock(uint32_t group, BlockId id);
+  void CheckSequence(const Sequence& sequence) const;
 
   KvLayout layout_;
   uint32_t max_sequence_tokens_;
@@ -162,7 +172,7 @@ class KvCache {
   std::unique_ptr<PrefixTree> tree_;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // [max_sequences]
   std::vector<uint32_t> free_slots_;
-  mutable std::vector<NodeId> path_;  // Scratch of FindPrefix.
+  mutable std::vector<NodeId> path_;  // Nodes of the prefix found by FindPrefix.
   uint64_t clock_ = 0;                // Counts uses; the order of eviction.
   KvCounters counters_;
 };

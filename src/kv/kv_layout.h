@@ -69,11 +69,6 @@ struct KvLayout {
     uint32_t slot = 0;
   };
   LayerPlace PlaceOf(uint32_t layer) const;
-
-  // Whether the first n slots of a block are valid whatever the later ones hold, so that a prompt
-  // that leaves a cached block in its middle may still use the slots before. True for f16; false
-  // for types whose scales are fixed over a whole block.
-  bool slots_are_independent() const { return type == KvType::kF16; }
 };
 
 }  // namespace kvasir

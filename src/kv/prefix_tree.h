@@ -19,6 +19,7 @@
 #define KVASIR_KV_PREFIX_TREE_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -66,7 +67,7 @@ class PrefixTree {
   std::optional<NodeId> FindIdlePartialPrefix(NodeId parent, std::span<const TokenId> tokens) const;
 
   // Adds a node, busy in every group; blocks[0] is a block, others may be kNoBlock. REQUIRES:
-  // parent is full or a root, no node has that name, 0 < tokens.size() <= block_tokens.
+  // parent is a root, or full and busy; no node has that name; 0 < tokens.size() <= block_tokens.
   NodeId Insert(NodeId parent, const BlockHash& hash, std::span<const TokenId> tokens,
                 std::span<const BlockId> blocks);
   // Removes a node without children, and its root when that is unused now.
@@ -117,6 +118,7 @@ class PrefixTree {
     uint64_t idle_since = 0;  // Stamp of MarkIdle for group 0.
   };
 
+  void CheckNode(NodeId node) const;
   Node& At(NodeId node);
   const Node& At(NodeId node) const;
   NodeId TakeNode(const BlockHash& hash);
@@ -131,12 +133,13 @@ class PrefixTree {
   uint32_t group_count_;
   uint32_t node_count_ = 0;
   uint32_t root_count_ = 0;
-  NodeId first_unused_ = kNoNode;
-  std::vector<Node> nodes_;
-  std::vector<NodeId> table_;    // Open addressing by hash, a power of two, <= half full.
-  std::vector<TokenId> tokens_;  // [block_counts[0]][block_tokens], by group 0 block.
+  NodeId first_unused_ = kNoNode;  // Chain of returned nodes.
+  size_t capacity_;                // Blocks, and as many roots and users' roots again.
+  std::vector<Node> nodes_;        // Grows to capacity_, reserved at once: untouched costs nothing.
+  std::vector<NodeId> table_;      // Open addressing by hash, a power of two, <= half full.
+  std::vector<TokenId> tokens_;    // [block_counts[0]][block_tokens], by group 0 block.
   std::vector<std::vector<NodeId>> owner_;  // [group][block]
-  std::vector<EvictionHeap> victims_;       // [group] of node indices.
+  std::vector<EvictionHeap> victims_;       // [group] of block ids.
   std::array<uint32_t, kMaxKvGroups> idle_count_{};
 };
 

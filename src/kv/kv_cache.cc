@@ -1,0 +1,370 @@
+#include "kv/kv_cache.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "kv/kv_cache_sequence.h"
+
+namespace kvasir {
+namespace {
+
+// More blocks than this would overflow the tree's 32-bit node ids.
+constexpr uint64_t kMaxBlocks = uint64_t{1} << 29;
+
+StatusOr<std::vector<uint32_t>> BlockCounts(const KvCache::Options& options) {
+  const KvLayout& layout = options.layout;
+  std::vector<uint32_t> counts = options.block_counts;
+  if (counts.empty()) {
+    const uint64_t set_bytes = uint64_t{layout.bytes_per_token()} * layout.block_tokens;
+    const uint64_t count = std::min(options.memory_bytes / set_bytes, kMaxBlocks);
+    if (count == 0) {
+      return InvalidArgument(
+          "KV memory of {} bytes cannot hold one block of {} tokens; it needs {} bytes at least",
+          options.memory_bytes, layout.block_tokens, set_bytes);
+    }
+    counts.assign(layout.group_count(), static_cast<uint32_t>(count));
+  }
+  if (counts.size() != layout.groups.size()) {
+    return InvalidArgument("KV block counts for {} groups, but the layout has {}", counts.size(),
+                           layout.groups.size());
+  }
+  for (const uint32_t count : counts) {
+    if (count == 0 || count > kMaxBlocks) {
+      return InvalidArgument("{} KV blocks in a group; 1 to {} are possible", count, kMaxBlocks);
+    }
+  }
+  return counts;
+}
+
+PrefixTree::Options TreeOptions(const KvCache::Options& options,
+                                const std::vector<uint32_t>& counts) {
+  PrefixTree::Options tree;
+  tree.block_tokens = options.layout.block_tokens;
+  tree.block_counts = counts;
+  tree.max_root_users = options.max_sequences;
+  return tree;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const Options& options) {
+  KV_RETURN_IF_ERROR(options.layout.Validate());
+  if (options.max_sequences == 0 || options.max_sequences > 65536) {
+    return InvalidArgument("at most {} sequences at once; 1 to 65536 are possible",
+                           options.max_sequences);
+  }
+  if (options.max_sequence_tokens == 0 || options.max_sequence_tokens > (1u << 30)) {
+    return InvalidArgument("sequences of at most {} tokens; 1 to {} are possible",
+                           options.max_sequence_tokens, 1u << 30);
+  }
+  KV_ASSIGN_OR_RETURN(const std::vector<uint32_t> counts, BlockCounts(options));
+  std::vector<std::unique_ptr<Group>> groups;
+  for (uint32_t group = 0; group < counts.size(); ++group) {
+    KV_ASSIGN_OR_RETURN(BlockArena arena,
+                        BlockArena::Create(counts[group], options.layout.block_bytes(group)));
+    groups.push_back(std::make_unique<Group>(
+        Group{std::move(arena), BlockPool(counts[group]), options.layout.groups[group].window}));
+  }
+  auto tree = std::make_unique<PrefixTree>(TreeOptions(options, counts));
+  return std::unique_ptr<KvCache>(new KvCache(options, std::move(groups), std::move(tree)));
+}
+
+KvCache::KvCache(const Options& options, std::vector<std::unique_ptr<Group>> groups,
+                 std::unique_ptr<PrefixTree> tree)
+    : layout_(options.layout),
+      max_sequence_tokens_(options.max_sequence_tokens),
+      groups_(std::move(groups)),
+      tree_(std::move(tree)) {
+  const uint32_t capacity = BlocksFor(max_sequence_tokens_);
+  path_.reserve(size_t{capacity} + 1);
+  for (uint32_t i = options.max_sequences; i > 0; --i) free_slots_.push_back(i - 1);
+  for (uint32_t i = 0; i < options.max_sequences; ++i) {
+    auto sequence = std::make_unique<Sequence>();
+    for (size_t group = 0; group < groups_.size(); ++group) {
+      sequence->tables.emplace_back(capacity);
+    }
+    sequence->tail_tokens.reserve(layout_.block_tokens);
+    sequences_.push_back(std::move(sequence));
+  }
+}
+
+KvCache::~KvCache() = default;
+
+KvCache::Sequence& KvCache::At(SequenceId id) {
+  return const_cast<Sequence&>(static_cast<const KvCache*>(this)->At(id));
+}
+
+const KvCache::Sequence& KvCache::At(SequenceId id) const {
+  KV_CHECK_LT(Index(id), sequences_.size());
+  const Sequence& sequence = *sequences_[Index(id)];
+  KV_CHECK(sequence.open);
+  return sequence;
+}
+
+uint32_t KvCache::computed(SequenceId id) const { return At(id).computed; }
+uint32_t KvCache::reserved(SequenceId id) const { return At(id).reserved; }
+
+const BlockTable& KvCache::table(SequenceId id, uint32_t group) const {
+  KV_CHECK_LT(group, groups_.size());
+  return At(id).tables[group];
+}
+
+uint32_t KvCache::truncate_floor(SequenceId id) const { return TruncateFloor(At(id)); }
+
+uint32_t KvCache::TruncateFloor(const Sequence& sequence) const {
+  return std::max(sequence.computed / layout_.block_tokens * layout_.block_tokens,
+                  sequence.begun_with);
+}
+
+uint32_t KvCache::BlocksFor(uint32_t token_count) const {
+  return token_count / layout_.block_tokens + (token_count % layout_.block_tokens != 0 ? 1 : 0);
+}
+
+uint32_t KvCache::open_sequences() const {
+  return static_cast<uint32_t>(sequences_.size() - free_slots_.size());
+}
+
+uint32_t KvCache::available_blocks(uint32_t group) const {
+  return free_blocks(group) + tree_only_blocks(group);
+}
+
+uint64_t KvCache::arena_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& group : groups_) {
+    bytes += uint64_t{group->arena.block_count()} * group->arena.block_bytes();
+  }
+  return bytes;
+}
+
+// Owners. Every pin and unpin of a sequence goes through these two, which keep the tree informed of
+// the blocks that nobody else uses.
+
+void KvCache::PinBlock(uint32_t group, BlockId id) {
+  BlockPool& pool = groups_[group]->pool;
+  const NodeId node = tree_->owner(group, id);
+  if (node != kNoNode && pool.pins(id) == 1) tree_->MarkBusy(node, group);
+  pool.Pin(id);
+}
+
+void KvCache::UnpinBlock(uint32_t group, BlockId id) {
+  BlockPool& pool = groups_[group]->pool;
+  pool.Unpin(id);
+  const NodeId node = tree_->owner(group, id);
+  if (node != kNoNode && pool.pins(id) == 1) tree_->MarkIdle(node, group, ++clock_);
+}
+
+void KvCache::EraseNode(NodeId node) {
+  std::array<BlockId, kMaxKvGroups> blocks{};
+  for (uint32_t group = 0; group < groups_.size(); ++group)
+    blocks[group] = tree_->block(node, group);
+  tree_->Erase(node);
+  for (uint32_t group = 0; group < groups_.size(); ++group) {
+    if (blocks[group] != kNoBlock) groups_[group]->pool.Unpin(blocks[group]);
+  }
+}
+
+void KvCache::TakeFromTree(uint32_t group, NodeId node) {
+  if (group == 0) {
+    EraseNode(node);
+    return;
+  }
+  const BlockId block = tree_->block(node, group);
+  tree_->DetachBlock(node, group);
+  groups_[group]->pool.Unpin(block);
+}
+
+void KvCache::EvictUntilFree(uint32_t group, uint32_t block_count) {
+  BlockPool& pool = groups_[group]->pool;
+  while (pool.free_count() < block_count) {
+    const std::optional<NodeId> victim = tree_->Victim(group);
+    KV_CHECK(victim.has_value());  // The caller made sure that eviction can free enough.
+    for (uint32_t g = group; g < (group == 0 ? groups_.size() : group + 1); ++g) {
+      if (tree_->block(*victim, g) != kNoBlock) ++counters_.evictions[g];
+    }
+    TakeFromTree(group, *victim);
+  }
+}
+
+uint32_t KvCache::EvictAll() {
+  uint32_t erased = 0;
+  while (const std::optional<NodeId> victim = tree_->Victim(0)) {
+    EraseNode(*victim);
+    ++erased;
+  }
+  for (uint32_t group = 1; group < groups_.size(); ++group) {
+    while (const std::optional<NodeId> victim = tree_->Victim(group)) TakeFromTree(group, *victim);
+  }
+  return erased;
+}
+
+// One step of a sequence.
+
+bool KvCache::NeedsCopy(const Sequence& sequence, uint32_t group) const {
+  if (sequence.computed % layout_.block_tokens == 0) return false;
+  const BlockId tail = sequence.tables[group].id(sequence.computed / layout_.block_tokens);
+  return groups_[group]->pool.pins(tail) > 1;
+}
+
+// What a reservation takes from one group. False when the group cannot give it.
+bool KvCache::PlanDemand(const Sequence& sequence, uint32_t token_count, uint32_t group,
+                         Demand* demand) const {
+  const BlockTable& table = sequence.tables[group];
+  const uint32_t blocks = BlocksFor(sequence.computed + token_count);
+  demand->fresh = blocks > table.size() ? blocks - table.size() : 0;
+  demand->copy = NeedsCopy(sequence, group);
+  const uint32_t available = available_blocks(group);
+  if (demand->fresh + (demand->copy ? 1 : 0) <= available) return true;
+  if (!demand->copy || demand->fresh > available) return false;
+  // One short, for the copy: if the tree is the only other owner it gives the block up, so that a
+  // sequence that fits alone never waits for itself. All that is idle goes first, hence the node
+  // has no children by then.
+  const BlockId tail = table.id(sequence.computed / layout_.block_tokens);
+  if (tree_->owner(group, tail) == kNoNode || groups_[group]->pool.pins(tail) != 2) return false;
+  demand->copy = false;
+  demand->take = true;
+  return true;
+}
+
+bool KvCache::Reserve(SequenceId id, uint32_t token_count) {
+  Sequence& sequence = At(id);
+  KV_CHECK_LE(token_count, max_sequence_tokens_ - sequence.computed);
+  sequence.reserved = 0;
+  if (token_count == 0) return true;
+  std::array<Demand, kMaxKvGroups> demands{};
+  for (uint32_t group = 0; group < groups_.size(); ++group) {
+    if (!PlanDemand(sequence, token_count, group, &demands[group])) {
+      ++counters_.failed_reserves;
+      return false;
+    }
+  }
+  const uint32_t tail = sequence.computed / layout_.block_tokens;
+  for (uint32_t group = 0; group < groups_.size(); ++group) {
+    const Demand& demand = demands[group];
+    BlockTable& table = sequence.tables[group];
+    EvictUntilFree(group, demand.fresh + (demand.copy ? 1 : 0));
+    if (demand.take) {
+      // Taking the node for group 0 has freed its window blocks from the tree as well.
+      const NodeId node = tree_->owner(group, table.id(tail));
+      if (node != kNoNode) TakeFromTree(group, node);
+    } else if (demand.copy && NeedsCopy(sequence, group)) {
+      CopyShared(sequence, group, tail);
+    }
+    for (uint32_t i = 0; i < demand.fresh; ++i) {
+      const std::optional<BlockId> block = groups_[group]->pool.Allocate();
+      KV_CHECK(block.has_value());
+      table.Append(*block, groups_[group]->arena.address(*block));
+    }
+    KV_CHECK(!NeedsCopy(sequence, group));
+  }
+  sequence.reserved = token_count;
+  return true;
+}
+
+void KvCache::CopyShared(Sequence& sequence, uint32_t group, uint32_t index) {
+  BlockTable& table = sequence.tables[group];
+  const BlockArena& arena = groups_[group]->arena;
+  const std::optional<BlockId> copy = groups_[group]->pool.Allocate();
+  KV_CHECK(copy.has_value());
+  std::memcpy(arena.address(*copy), arena.address(table.id(index)), arena.block_bytes());
+  UnpinBlock(group, table.Replace(index, *copy, arena.address(*copy)));
+  ++counters_.copies;
+}
+
+void KvCache::Commit(SequenceId id, std::span<const TokenId> tokens) {
+  Sequence& sequence = At(id);
+  KV_CHECK_LE(tokens.size(), sequence.reserved);
+  sequence.reserved = 0;
+  counters_.committed_tokens += tokens.size();
+  for (const TokenId token : tokens) {
+    sequence.tail_tokens.push_back(token);
+    ++sequence.computed;
+    if (sequence.tail_tokens.size() == layout_.block_tokens) {
+      PublishFull(sequence);
+      sequence.tail_tokens.clear();
+    }
+  }
+  DropBeforeWindow(sequence);
+}
+
+void KvCache::DropBeforeWindow(Sequence& sequence) {
+  const uint32_t position = TruncateFloor(sequence);  // A later Truncate may go back that far.
+  for (uint32_t group = 1; group < groups_.size(); ++group) {
+    BlockTable& table = sequence.tables[group];
+    const uint32_t first = std::min(FirstNeeded(group, position), table.size());
+    while (table.first_held() < first) UnpinBlock(group, table.DropFirst());
+  }
+}
+
+void KvCache::Truncate(SequenceId id, uint32_t token_count) {
+  Sequence& sequence = At(id);
+  KV_CHECK_GE(token_count, TruncateFloor(sequence));
+  KV_CHECK_LE(token_count, sequence.computed);
+  sequence.reserved = 0;
+  sequence.computed = token_count;
+  sequence.tail_tokens.resize(token_count % layout_.block_tokens);
+  for (uint32_t group = 0; group < groups_.size(); ++group) {
+    BlockTable& table = sequence.tables[group];
+    while (table.size() > BlocksFor(token_count)) UnpinBlock(group, table.RemoveLast());
+  }
+}
+
+std::optional<SequenceId> KvCache::TakeSlot() {
+  if (free_slots_.empty()) return std::nullopt;
+  const SequenceId id{free_slots_.back()};
+  free_slots_.pop_back();
+  Sequence& sequence = *sequences_[Index(id)];
+  KV_CHECK(!sequence.open);
+  sequence.open = true;
+  return id;
+}
+
+std::optional<SequenceId> KvCache::Fork(SequenceId id) {
+  Sequence& source = At(id);
+  const std::optional<SequenceId> fork = TakeSlot();
+  if (!fork.has_value()) return std::nullopt;
+  // The source loses its right to write in place: the partial block has two owners now.
+  source.reserved = 0;
+  Sequence& sequence = At(*fork);
+  sequence.root = tree_->AcquireRoot(tree_->hash(source.root));
+  sequence.tail = source.tail;
+  sequence.computed = source.computed;
+  sequence.begun_with = source.computed;
+  sequence.tail_tokens.assign(source.tail_tokens.begin(), source.tail_tokens.end());
+  for (uint32_t group = 0; group < groups_.size(); ++group) {
+    const BlockTable& from = source.tables[group];
+    for (uint32_t i = 0; i < BlocksFor(source.computed); ++i) {
+      if (i < from.first_held()) {
+        sequence.tables[group].AppendAbsent();
+      } else {
+        PinBlock(group, from.id(i));
+        sequence.tables[group].Append(from.id(i), from.addresses()[i]);
+      }
+    }
+  }
+  return fork;
+}
+
+void KvCache::Close(SequenceId id) {
+  Sequence& sequence = At(id);
+  if (!sequence.tail_tokens.empty()) PublishPartial(sequence);
+  // Window groups first: a node that is idle in group 0 is idle everywhere. The last block first:
+  // of equally old ones the deepest is the least loss.
+  for (uint32_t group = static_cast<uint32_t>(groups_.size()); group-- > 0;) {
+    BlockTable& table = sequence.tables[group];
+    while (table.held_count() > 0) UnpinBlock(group, table.RemoveLast());
+    table.Clear();
+  }
+  tree_->ReleaseRoot(sequence.root);
+  sequence.tail_tokens.clear();
+  sequence.computed = 0;
+  sequence.reserved = 0;
+  sequence.begun_with = 0;
+  sequence.root = kNoNode;
+  sequence.tail = kNoNode;
+  sequence.open = false;
+  free_slots_.push_back(Index(id));
+}
+
+}  // namespace kvasir

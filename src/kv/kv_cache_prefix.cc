@@ -1,0 +1,233 @@
+// KvCache's dealings with the prefix tree: finding, adopting and publishing cached prefixes.
+#include <algorithm>
+
+#include "base/check.h"
+#include "kv/kv_cache.h"
+#include "kv/kv_cache_sequence.h"
+
+namespace kvasir {
+
+// Index of the first block that a sequence with tokens [0, position) must have in this group to
+// compute the token at `position`.
+uint32_t KvCache::FirstNeeded(uint32_t group, uint32_t position) const {
+  const uint32_t window = groups_[group]->window;
+  if (window == 0 || position < window) return 0;
+  return (position + 1 - window) / layout_.block_tokens;
+}
+
+// The largest n <= token_count such that the nodes of path_ have all window blocks that a prefix of
+// n tokens needs.
+uint32_t KvCache::LimitByWindow(uint32_t group, uint32_t token_count) const {
+  while (token_count > 0) {
+    const uint32_t first = FirstNeeded(group, token_count);
+    uint32_t end = BlocksFor(token_count);
+    while (end > first && tree_->block(path_[end - 1], group) != kNoBlock) --end;
+    if (end <= first) return token_count;
+    // Block end - 1 is missing, and every n beyond its begin needs it too: its first needed block
+    // lies at or before it.
+    token_count = (end - 1) * layout_.block_tokens;
+  }
+  return 0;
+}
+
+uint32_t KvCache::FindPrefix(const BlockHash& root, std::span<const TokenId> tokens) const {
+  path_.clear();
+  KV_CHECK_LE(tokens.size(), max_sequence_tokens_);
+  if (tokens.size() < 2) return 0;
+  const std::optional<NodeId> root_node = tree_->FindRoot(root);
+  if (!root_node.has_value()) return 0;
+  NodeId node = *root_node;
+  std::span<const TokenId> rest = tokens;
+  while (rest.size() >= layout_.block_tokens) {
+    const std::span<const TokenId> block = rest.first(layout_.block_tokens);
+    const std::optional<NodeId> child =
+        tree_->FindChild(node, ChildHash(tree_->hash(node), block), block);
+    if (!child.has_value()) break;
+    node = *child;
+    path_.push_back(node);
+    rest = rest.subspan(layout_.block_tokens);
+  }
+  uint32_t token_count = static_cast<uint32_t>(tokens.size() - rest.size());
+  // K and V of a token depend on the tokens before it only, so the first slots of a block serve
+  // every prompt that begins like it.
+  if (const auto partial = tree_->LongestPartialMatch(
+          node, rest.first(std::min<size_t>(rest.size(), layout_.block_tokens)))) {
+    path_.push_back(partial->node);
+    token_count += partial->token_count;
+  }
+  token_count = std::min(token_count, static_cast<uint32_t>(tokens.size()) - 1);
+  for (uint32_t before = token_count + 1; before != token_count;) {
+    before = token_count;
+    for (uint32_t group = 1; group < groups_.size(); ++group) {
+      token_count = LimitByWindow(group, token_count);
+    }
+  }
+  path_.resize(BlocksFor(token_count), kNoNode);
+  return token_count;
+}
+
+uint32_t KvCache::MatchTokens(const BlockHash& root, std::span<const TokenId> tokens) const {
+  return FindPrefix(root, tokens);
+}
+
+std::optional<SequenceId> KvCache::Open(const BlockHash& root, std::span<const TokenId> prompt) {
+  const std::optional<SequenceId> id = TakeSlot();
+  if (!id.has_value()) return std::nullopt;
+  Sequence& sequence = At(*id);
+  const uint32_t token_count = FindPrefix(root, prompt);
+  sequence.root = tree_->AcquireRoot(root);
+  const uint32_t full_blocks = token_count / layout_.block_tokens;
+  sequence.tail = full_blocks == 0 ? sequence.root : path_[full_blocks - 1];
+  sequence.computed = token_count;
+  sequence.begun_with = token_count;
+  const std::span<const TokenId> tail =
+      prompt.first(token_count).subspan(size_t{full_blocks} * layout_.block_tokens);
+  sequence.tail_tokens.assign(tail.begin(), tail.end());
+  for (uint32_t group = 0; group < groups_.size(); ++group) {
+    BlockTable& table = sequence.tables[group];
+    const uint32_t first = FirstNeeded(group, token_count);
+    for (uint32_t i = 0; i < path_.size(); ++i) {
+      if (i < first) {
+        table.AppendAbsent();
+        continue;
+      }
+      const BlockId block = tree_->block(path_[i], group);
+      PinBlock(group, block);
+      table.Append(block, groups_[group]->arena.address(block));
+    }
+  }
+  ++counters_.queries;
+  counters_.query_tokens += prompt.size();
+  if (token_count > 0) ++counters_.hits;
+  counters_.hit_tokens += token_count;
+  return id;
+}
+
+// The tail block is full: its node becomes the new tail.
+void KvCache::PublishFull(Sequence& sequence) {
+  const std::span<const TokenId> tokens = sequence.tail_tokens;
+  KV_CHECK_EQ(tokens.size(), layout_.block_tokens);
+  const uint32_t index = sequence.computed / layout_.block_tokens - 1;
+  const BlockHash name = ChildHash(tree_->hash(sequence.tail), tokens);
+  const NodeId parent = sequence.tail;
+  if (const auto twin = tree_->FindChild(parent, name, tokens)) {
+    // Computed twice. The bytes are equal, so the sequence goes on with the first one and its own
+    // is free again; its path then stays in the tree as long as it runs.
+    ++counters_.duplicate_nodes;
+    for (uint32_t group = 0; group < groups_.size(); ++group) {
+      ShareBlock(sequence, group, index, *twin);
+    }
+    sequence.tail = *twin;
+    return;
+  }
+  sequence.tail = InsertTail(sequence, index, name);
+  ++counters_.published_nodes;
+  EraseSuperseded(parent, tokens);
+}
+
+// Partial leaves that the new child of `parent` begins with serve nobody any more.
+void KvCache::EraseSuperseded(NodeId parent, std::span<const TokenId> tokens) {
+  while (const auto shorter = tree_->FindIdlePartialPrefix(parent, tokens)) EraseNode(*shorter);
+}
+
+// A node of the tail block and tokens, owned by the tree too.
+NodeId KvCache::InsertTail(const Sequence& sequence, uint32_t index, const BlockHash& name) {
+  std::array<BlockId, kMaxKvGroups> blocks{};
+  for (uint32_t group = 0; group < groups_.size(); ++group) {
+    blocks[group] = sequence.tables[group].id(index);
+    KV_CHECK_NE(blocks[group], kNoBlock);
+    groups_[group]->pool.Pin(blocks[group]);
+  }
+  return tree_->Insert(sequence.tail, name, sequence.tail_tokens,
+                       std::span<const BlockId>(blocks).first(groups_.size()));
+}
+
+// Puts the node's block in place of the sequence's own twin of it, or gives the node that one where
+// its own was evicted.
+void KvCache::ShareBlock(Sequence& sequence, uint32_t group, uint32_t index, NodeId node) {
+  BlockTable& table = sequence.tables[group];
+  const BlockId own = table.id(index);
+  const BlockId theirs = tree_->block(node, group);
+  KV_CHECK_NE(own, kNoBlock);
+  KV_CHECK_NE(own, theirs);
+  if (theirs == kNoBlock) {
+    groups_[group]->pool.Pin(own);
+    tree_->AttachBlock(node, group, own);
+    return;
+  }
+  PinBlock(group, theirs);
+  UnpinBlock(group, table.Replace(index, theirs, groups_[group]->arena.address(theirs)));
+}
+
+// Keeps the partial block of a sequence that ends as a leaf, unless what is cached begins with it.
+void KvCache::PublishPartial(Sequence& sequence) {
+  const std::span<const TokenId> tokens = sequence.tail_tokens;
+  const uint32_t index = sequence.computed / layout_.block_tokens;
+  for (uint32_t group = 0; group < groups_.size(); ++group) {
+    // Adopted from the tree and never written to, or published by a fork of this sequence.
+    if (tree_->owner(group, sequence.tables[group].id(index)) != kNoNode) return;
+  }
+  const auto cached = tree_->LongestPartialMatch(sequence.tail, tokens);
+  if (cached.has_value() && cached->token_count == tokens.size()) return;
+  const BlockHash name = ChildHash(tree_->hash(sequence.tail), tokens);
+  if (tree_->FindChild(sequence.tail, name, tokens).has_value()) return;
+  InsertTail(sequence, index, name);
+  EraseSuperseded(sequence.tail, tokens);
+}
+
+void KvCache::CheckSequence(const Sequence& sequence) const {
+  KV_CHECK_EQ(sequence.tail_tokens.size(), sequence.computed % layout_.block_tokens);
+  KV_CHECK_LE(sequence.begun_with, sequence.computed);
+  KV_CHECK_LE(sequence.computed + sequence.reserved, max_sequence_tokens_);
+  const uint32_t full_blocks = sequence.computed / layout_.block_tokens;
+  for (uint32_t group = 0; group < groups_.size(); ++group) {
+    const BlockTable& table = sequence.tables[group];
+    table.CheckInvariants();
+    KV_CHECK_GE(table.size(), BlocksFor(sequence.computed + sequence.reserved));
+    KV_CHECK_EQ(table.size(), sequence.tables[0].size());
+    KV_CHECK_LE(table.first_held(), FirstNeeded(group, sequence.computed));
+    for (uint32_t i = table.first_held(); i < table.size(); ++i) {
+      KV_CHECK_EQ(table.addresses()[i], groups_[group]->arena.address(table.id(i)));
+      // Slots that may be written now have one owner.
+      const bool writable = sequence.reserved > 0 && i >= full_blocks;
+      KV_CHECK(!writable || groups_[group]->pool.pins(table.id(i)) == 1);
+    }
+    NodeId node = sequence.tail;
+    for (uint32_t i = full_blocks; i-- > 0; node = tree_->parent(node)) {
+      KV_CHECK(tree_->is_full(node));
+      if (i >= table.first_held()) KV_CHECK_EQ(tree_->block(node, group), table.id(i));
+    }
+    KV_CHECK_EQ(node, sequence.root);
+  }
+}
+
+void KvCache::CheckInvariants() const {
+  tree_->CheckInvariants();
+  uint32_t open = 0;
+  for (const auto& sequence : sequences_) {
+    if (!sequence->open) continue;
+    ++open;
+    CheckSequence(*sequence);
+  }
+  KV_CHECK_EQ(open, open_sequences());
+  for (uint32_t group = 0; group < groups_.size(); ++group) {
+    const BlockPool& pool = groups_[group]->pool;
+    pool.CheckInvariants();
+    std::vector<uint32_t> pins(pool.block_count(), 0);
+    for (const auto& sequence : sequences_) {
+      const BlockTable& table = sequence->tables[group];
+      KV_CHECK(sequence->open || table.size() == 0);
+      for (const BlockId id : table.ids().subspan(table.first_held())) ++pins[Index(id)];
+    }
+    for (uint32_t i = 0; i < pool.block_count(); ++i) {
+      const NodeId node = tree_->owner(group, BlockId{i});
+      if (node != kNoNode) {
+        KV_CHECK(tree_->idle(node, group) == (pins[i] == 0));
+        ++pins[i];
+      }
+      KV_CHECK_EQ(pins[i], pool.pins(BlockId{i}));
+    }
+  }
+}
+
+}  // namespace kvasir

@@ -1,0 +1,33 @@
+// The inside of KvCache that its .cc files share; nobody else includes it.
+#ifndef KVASIR_KV_KV_CACHE_SEQUENCE_H_
+#define KVASIR_KV_KV_CACHE_SEQUENCE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kv/kv_cache.h"
+
+namespace kvasir {
+
+// A running sequence. Its full blocks are exactly the blocks of the nodes from `root` to `tail`.
+struct KvCache::Sequence {
+  bool open = false;
+  NodeId root = kNoNode;
+  NodeId tail = kNoNode;             // Node of the last full block; `root` when there is none.
+  uint32_t computed = 0;             // Tokens with KV.
+  uint32_t reserved = 0;             // Writable slots after them.
+  uint32_t begun_with = 0;           // `computed` at Open or Fork.
+  std::vector<BlockTable> tables;    // [group]; all of one size.
+  std::vector<TokenId> tail_tokens;  // The computed % block_tokens tokens after `tail`.
+};
+
+// What Reserve takes from one group.
+struct KvCache::Demand {
+  uint32_t fresh = 0;  // New blocks at the table's end.
+  bool copy = false;   // The partial block is shared: copy it.
+  bool take = false;   // The partial block is shared with the tree only: the tree gives it up.
+};
+
+}  // namespace kvasir
+
+#endif  // KVASIR_KV_KV_CACHE_SEQUENCE_H_
