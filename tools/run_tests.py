@@ -103,6 +103,7 @@ def why(code):
 def test_environment(rewrite):
     environment = dict(os.environ)
     environment["KVASIR_REQUIRE_MODELS"] = "1"
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
     environment["KVASIR_BINARY"] = os.path.join(ROOT, "build", "release", "kvasir")
     environment.setdefault("KVASIR_MODELS_DIR", os.path.expanduser("~/.cache/kvasir/models"))
     environment.setdefault("ASAN_OPTIONS", "detect_stack_use_after_return=1:strict_string_checks=1")
@@ -276,7 +277,9 @@ def run_unittest(script, report):
     sys.path.insert(0, os.path.dirname(script))
     suite = unittest.defaultTestLoader.loadTestsFromName(os.path.basename(script)[:-len(".py")])
     result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(suite)
-    failed = len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
+    # Methods, not subtests: a method with three failing subtests is one failure.
+    broken = {getattr(case, "test_case", case).id() for case, _ in result.failures + result.errors}
+    failed = len(broken) + len(result.unexpectedSuccesses)
     skipped = len(result.skipped)
     with open(report, "w", encoding="ascii") as file:
         json.dump([max(0, result.testsRun - failed - skipped), failed, skipped], file)
