@@ -19,14 +19,14 @@ namespace kvasir {
 // How K and V are stored (docs/MODEL_FILES.md has the arithmetic).
 //   int8: one f16 scale per 64 values of a head's vector.
 //   int4: K per channel over blocks of 16 tokens (f16 scale and minimum), V in groups of 64 values.
-enum class KvType : uint8_t { kF16, kInt8, kInt4 };
-std::string_view NameOf(KvType type);  // "f16", "int8", "int4".
+enum class KvStorage : uint8_t { kF16, kInt8, kInt4 };
+std::string_view NameOf(KvStorage type);  // "f16", "int8", "int4".
 
 // Bytes of K and V that one token takes, all layers, headers and block ends left out.
-uint64_t KvBytesPerToken(const ModelConfig& config, KvType type);
+uint64_t KvBytesPerToken(const ModelConfig& config, KvStorage type);
 
 // The share of that in layers with a sliding window, which need it for `window` tokens only.
-uint64_t WindowKvBytesPerToken(const ModelConfig& config, KvType type);
+uint64_t WindowKvBytesPerToken(const ModelConfig& config, KvStorage type);
 
 struct FormatTotal {
   WeightFormat format = WeightFormat::kF32;

@@ -1,0 +1,268 @@
+// RenderText and RenderJson of ModelReport.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "model/model_report.h"
+
+namespace kvasir {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr KvStorage kKvStorages[] = {KvStorage::kF16, KvStorage::kInt8, KvStorage::kInt4};
+
+std::string_view NameOf(Activation activation) {
+  return activation == Activation::kSilu ? "silu" : "gelu_tanh";
+}
+
+std::string_view NameOf(RopePairing pairing) {
+  return pairing == RopePairing::kInterleaved ? "interleaved" : "halves";
+}
+
+// 12345678 as "12,345,678".
+std::string Grouped(uint64_t value) {
+  const std::string digits = fmt::format("{}", value);
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+// Printable on a terminal whatever the file says: control codes as \xNN, newlines kept when
+// `keep_newlines`; UTF-8 stays.
+std::string Printable(std::string_view text, bool keep_newlines = false) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool is_control = byte < 0x20 || byte == 0x7f;
+    if (is_control && !(keep_newlines && c == '\n')) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+class Lines {
+ public:
+  void Add(std::string_view label, std::string_view value) {
+    text_ += fmt::format("{:<18}{}\n", label, value);
+  }
+  void Gap() { text_ += '\n'; }
+  void Raw(std::string_view text) { text_ += text; }
+  std::string Take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+// "0, 1, 2" of the layers with (or without) a window.
+std::string LayersText(const ModelConfig& config, bool windowed) {
+  std::string text;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    if ((config.layers[i].window != 0) != windowed) continue;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", i);
+  }
+  return text;
+}
+
+// Windows and RoPE bases that occur, with how many layers have each.
+std::map<std::pair<uint32_t, double>, uint32_t> LayerKinds(const ModelConfig& config) {
+  std::map<std::pair<uint32_t, double>, uint32_t> kinds;
+  for (const LayerConfig& layer : config.layers) ++kinds[{layer.window, layer.rope_base}];
+  return kinds;
+}
+
+void AddConfig(const ModelConfig& config, Lines& lines) {
+  lines.Gap();
+  lines.Add("layers", fmt::format("{}", config.layer_count));
+  lines.Add("width", fmt::format("{}, feed-forward {} ({})", config.d_model, config.d_ffn,
+                                 NameOf(config.activation)));
+  lines.Add("heads", fmt::format("{} of {}, KV heads {}", config.head_count, config.head_dim,
+                                 config.kv_head_count));
+  lines.Add("context", fmt::format("{} tokens", Grouped(config.context_length)));
+  lines.Add("vocabulary", fmt::format("{} tokens, head {}", Grouped(config.vocab_size),
+                                      config.tied_head ? "tied to the embedding" : "of its own"));
+  lines.Add("norms", fmt::format("RMS, epsilon {:g}{}{}", config.norm_eps,
+                                 config.qk_norm ? ", of q and k" : "",
+                                 config.post_norms ? ", after attention and feed-forward" : ""));
+  for (const auto& [kind, count] : LayerKinds(config)) {
+    const std::string sees =
+        kind.first == 0 ? "full attention" : fmt::format("window of {}", kind.first);
+    lines.Add("attention", fmt::format("{} layers: {}, RoPE base {:.10g} ({})", count, sees,
+                                       kind.second, NameOf(config.rope_pairing)));
+  }
+  if (LayerKinds(config).size() > 1) {
+    lines.Add("full layers", LayersText(config, /*windowed=*/false));
+  }
+  for (const KvStorage type : kKvStorages) {
+    const uint64_t window_bytes = WindowKvBytesPerToken(config, type);
+    std::string text = fmt::format("{} bytes a token", Grouped(KvBytesPerToken(config, type)));
+    if (window_bytes > 0) {
+      text += fmt::format(", {} of them in layers with a window", Grouped(window_bytes));
+    }
+    lines.Add(fmt::format("KV {}", NameOf(type)), text);
+  }
+}
+
+std::string IdText(const std::optional<uint32_t>& id) {
+  return id.has_value() ? fmt::format("{}", *id) : "none";
+}
+
+std::string FlagText(const std::optional<bool>& flag) {
+  if (!flag.has_value()) return "not said";
+  return *flag ? "yes" : "no";
+}
+
+void AddTokenizer(const TokenizerReport& tokenizer, Lines& lines) {
+  lines.Gap();
+  lines.Add("tokenizer",
+            fmt::format("{}{}{}", Printable(tokenizer.model),
+                        tokenizer.pre.empty() ? "" : ", pre-tokenizer ", Printable(tokenizer.pre)));
+  lines.Add("tokens", fmt::format("{}: {} control, {} user-defined, {} bytes; {} merges",
+                                  Grouped(tokenizer.token_count), Grouped(tokenizer.control_count),
+                                  Grouped(tokenizer.user_defined_count),
+                                  Grouped(tokenizer.byte_count), Grouped(tokenizer.merge_count)));
+  lines.Add("special tokens",
+            fmt::format("bos {}, eos {}, eot {}, unknown {}, padding {}", IdText(tokenizer.bos_id),
+                        IdText(tokenizer.eos_id), IdText(tokenizer.eot_id),
+                        IdText(tokenizer.unknown_id), IdText(tokenizer.padding_id)));
+  lines.Add("added", fmt::format("bos {}, eos {}", FlagText(tokenizer.add_bos),
+                                 FlagText(tokenizer.add_eos)));
+}
+
+void AddTemplate(const std::optional<std::string>& chat_template, Lines& lines) {
+  lines.Gap();
+  if (!chat_template.has_value()) {
+    lines.Add("chat template", "none in the file");
+    return;
+  }
+  lines.Add("chat template", fmt::format("{} bytes", Grouped(chat_template->size())));
+  std::string text = Printable(*chat_template, /*keep_newlines=*/true);
+  if (text.empty() || text.back() != '\n') text += '\n';
+  lines.Raw(text);
+}
+
+template <typename T>
+Json OrNull(const std::optional<T>& value) {
+  return value.has_value() ? Json(*value) : Json(nullptr);
+}
+
+Json ConfigJson(const ModelConfig& config) {
+  Json layers = Json::array();
+  for (const LayerConfig& layer : config.layers) {
+    layers.push_back({{"window", layer.window}, {"rope_base", layer.rope_base}});
+  }
+  return {{"layer_count", config.layer_count},
+          {"d_model", config.d_model},
+          {"d_ffn", config.d_ffn},
+          {"head_count", config.head_count},
+          {"kv_head_count", config.kv_head_count},
+          {"head_dim", config.head_dim},
+          {"context_length", config.context_length},
+          {"vocab_size", config.vocab_size},
+          {"norm_eps", config.norm_eps},
+          {"rope_pairing", NameOf(config.rope_pairing)},
+          {"activation", NameOf(config.activation)},
+          {"qk_norm", config.qk_norm},
+          {"post_norms", config.post_norms},
+          {"tied_head", config.tied_head},
+          {"embedding_scale", config.embedding_scale},
+          {"attention_scale", config.attention_scale},
+          {"layers", std::move(layers)}};
+}
+
+// Bytes a token by storage, from one of the two functions of model_report.h.
+Json KvJson(const ModelConfig& config, uint64_t (*bytes)(const ModelConfig&, KvStorage)) {
+  Json json = Json::object();
+  for (const KvStorage storage : kKvStorages) {
+    json[std::string(NameOf(storage))] = bytes(config, storage);
+  }
+  return json;
+}
+
+Json TokenizerJson(const TokenizerReport& tokenizer) {
+  return {{"model", tokenizer.model},
+          {"pre", tokenizer.pre},
+          {"token_count", tokenizer.token_count},
+          {"merge_count", tokenizer.merge_count},
+          {"control_count", tokenizer.control_count},
+          {"user_defined_count", tokenizer.user_defined_count},
+          {"byte_count", tokenizer.byte_count},
+          {"bos_id", OrNull(tokenizer.bos_id)},
+          {"eos_id", OrNull(tokenizer.eos_id)},
+          {"eot_id", OrNull(tokenizer.eot_id)},
+          {"unknown_id", OrNull(tokenizer.unknown_id)},
+          {"padding_id", OrNull(tokenizer.padding_id)},
+          {"add_bos", OrNull(tokenizer.add_bos)},
+          {"add_eos", OrNull(tokenizer.add_eos)}};
+}
+
+}  // namespace
+
+std::string RenderText(const ModelReport& report) {
+  Lines lines;
+  lines.Add("architecture", Printable(report.architecture));
+  if (!report.name.empty()) lines.Add("name", Printable(report.name));
+  lines.Add("file", fmt::format("{} bytes, GGUF version {}, alignment {}",
+                                Grouped(report.file_bytes), report.version, report.alignment));
+  if (report.tensor_count == 0) {
+    lines.Add("tensors", "none: a vocabulary-only file");
+  } else {
+    lines.Add("tensors",
+              fmt::format("{}, {} bytes, {} parameters", Grouped(report.tensor_count),
+                          Grouped(report.tensor_bytes), Grouped(report.parameter_count)));
+  }
+  for (const FormatTotal& total : report.formats) {
+    lines.Add(fmt::format("  {}", TraitsOf(total.format).name),
+              fmt::format("{} tensor{}, {} bytes", total.tensor_count,
+                          total.tensor_count == 1 ? "" : "s", Grouped(total.bytes)));
+  }
+  if (report.config.has_value()) AddConfig(*report.config, lines);
+  if (report.tokenizer.has_value()) AddTokenizer(*report.tokenizer, lines);
+  AddTemplate(report.chat_template, lines);
+  for (const std::string& name : report.unused_tensors) {
+    lines.Add("unused tensor", Printable(name));
+  }
+  return lines.Take();
+}
+
+std::string RenderJson(const ModelReport& report) {
+  Json formats = Json::object();
+  for (const FormatTotal& total : report.formats) {
+    formats[std::string(TraitsOf(total.format).name)] = {
+        {"tensor_count", total.tensor_count}, {"bytes", total.bytes}, {"values", total.values}};
+  }
+  Json config = nullptr;
+  Json kv_bytes = nullptr;
+  Json window_kv_bytes = nullptr;
+  if (report.config.has_value()) {
+    config = ConfigJson(*report.config);
+    kv_bytes = KvJson(*report.config, KvBytesPerToken);
+    window_kv_bytes = KvJson(*report.config, WindowKvBytesPerToken);
+  }
+  const Json json = {{"architecture", report.architecture},
+                     {"name", report.name},
+                     {"gguf_version", report.version},
+                     {"file_bytes", report.file_bytes},
+                     {"alignment", report.alignment},
+                     {"tensor_count", report.tensor_count},
+                     {"tensor_bytes", report.tensor_bytes},
+                     {"parameter_count", report.parameter_count},
+                     {"tensor_types", std::move(formats)},
+                     {"config", std::move(config)},
+                     {"kv_bytes_per_token", std::move(kv_bytes)},
+                     {"window_kv_bytes_per_token", std::move(window_kv_bytes)},
+                     {"tokenizer", report.tokenizer.has_value() ? TokenizerJson(*report.tokenizer)
+                                                                : Json(nullptr)},
+                     {"chat_template", OrNull(report.chat_template)},
+                     {"unused_tensors", report.unused_tensors}};
+  // Bytes that are not UTF-8 become U+FFFD: a file can say anything, JSON cannot.
+  return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+}  // namespace kvasir
