@@ -2,7 +2,8 @@
 """Checks every #include against the table of layers in docs/ARCHITECTURE.md.
 
 Fails on: an include of ours that the table does not allow (tests too), a table with a cycle or an
-unknown folder, a third-party header in a .h file (the exceptions sit in base: Abseil status, fmt),
+unknown folder, a third-party header in a .h file (exceptions: Abseil status and fmt in base,
+GoogleTest in a header that only tests include),
 and more than four translation units that include Boost.Beast, each of which costs half a minute.
 """
 
@@ -16,6 +17,8 @@ BEAST_LIMIT = 4
 INCLUDE = re.compile(r'^\s*#\s*include\s*(<([^>]+)>|"([^"]+)")')
 # What a third-party header may be in a .h of base/.
 BASE_HEADERS = ("absl/status/", "fmt/")
+# What it may be in a .h that only tests include.
+TEST_HEADERS = ("gtest/", "gmock/")
 # Headers of the system and the compiler that have a folder or a ".h": all others with one of
 # these are a library's.
 SYSTEM = re.compile(r"^(sys|linux|netinet|arpa|asm|bits)/|^[a-z0-9_]+\.h$")
@@ -90,6 +93,16 @@ def is_third_party(header):
     return not SYSTEM.match(header)
 
 
+def only_tests_include(path):
+    """Whether every includer of the header `path` is a test."""
+    wanted = path.removeprefix("src/")
+    for top in ("src", "app", "bench"):
+        for other in source_files(top):
+            if not other.endswith("_test.cc") and any(h == wanted for _, h, _ in includes_of(other)):
+                return False
+    return True
+
+
 def check_module(module, allowed, problems):
     for path in source_files(os.path.join("src", module)):
         for number, header, quoted in includes_of(path):
@@ -103,7 +116,9 @@ def check_module(module, allowed, problems):
                 problems.append(f"{path}:{number}: no file src/{header}; write includes from src/")
                 continue
             if not path.endswith(".cc") and is_third_party(header):
-                if not (module == "base" and header.startswith(BASE_HEADERS)):
+                allowed_here = (module == "base" and header.startswith(BASE_HEADERS)
+                                or header.startswith(TEST_HEADERS) and only_tests_include(path))
+                if not allowed_here:
                     problems.append(f"{path}:{number}: third-party header {header} outside a .cc")
 
 

@@ -89,7 +89,9 @@ def functions_of(text):
         elif symbol == "}":
             depth -= 1
             if inside is not None and depth == 0:
-                if inside:
+                if inside and text[match.end():match.end() + 200].lstrip()[:1] in (",", "{"):
+                    pass  # "A::A() : a_{1}, b_{2} {": that was a member's initialiser.
+                elif inside:
                     first = text.count("\n", 0, start) + 1
                     yield inside, first, text.count("\n", 0, position) + 2 - first
                     head_start = match.end()
