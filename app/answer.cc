@@ -1,0 +1,52 @@
+#include "answer.h"
+
+#include <memory>
+#include <utility>
+
+#include "engine/generation.h"
+#include "terminal.h"
+
+namespace kvasir {
+
+std::string Answer::Summary() const {
+  // One token has no rate of its own; the time to it stands in.
+  double rate = decode_tok_s();
+  if (rate == 0.0 && prompt_s > 0.0) rate = static_cast<double>(tokens.size()) / prompt_s;
+  return fmt::format("{} prompt tokens ({} reused), {} generated, {:.1f} tokens/s", prompt_tokens,
+                     cached_tokens, tokens.size(), rate);
+}
+
+StatusOr<Answer> GenerateAnswer(LoadedModel& model, std::vector<TokenId> prompt,
+                                SequenceOptions options,
+                                const std::function<void(std::string_view)>& show) {
+  KV_ASSIGN_OR_RETURN(const std::unique_ptr<Generation> generation,
+                      Generation::Start(model, std::move(prompt), std::move(options)));
+  Answer answer;
+  answer.prompt_tokens = generation->sequence().prompt_tokens();
+  answer.cached_tokens = generation->cached_tokens();
+  const double start = NowSeconds();
+  double first_token = start;
+  const auto take = [&](std::string_view text) {
+    if (text.empty()) return;
+    answer.text.append(text);
+    show(text);
+  };
+  while (!generation->finished()) {
+    if (Interrupted().load(std::memory_order_relaxed)) {
+      take(generation->Cancel());
+      break;
+    }
+    const bool reading = !generation->prompt_done();
+    KV_ASSIGN_OR_RETURN(const std::string_view text, generation->Step());
+    if (reading) first_token = NowSeconds();
+    take(text);
+  }
+  answer.prompt_s = first_token - start;
+  answer.decode_s = NowSeconds() - first_token;
+  const std::span<const TokenId> generated = generation->sequence().generated();
+  answer.tokens.assign(generated.begin(), generated.end());
+  answer.finish = generation->sequence().finish_reason();
+  return answer;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,18 @@
+#include "command.h"
+
+namespace kvasir {
+
+std::vector<std::unique_ptr<Command>> MakeCommands() {
+  std::vector<std::unique_ptr<Command>> commands;
+  commands.push_back(MakeRunCommand());
+  commands.push_back(MakeChatCommand());
+  commands.push_back(MakeBenchModelCommand());
+  commands.push_back(MakeInspectCommand());
+  commands.push_back(MakeLogitsCommand());
+  commands.push_back(MakeTemplateCommand());
+  commands.push_back(MakeTokenizeCommand());
+  commands.push_back(MakeDetokenizeCommand());
+  return commands;
+}
+
+}  // namespace kvasir

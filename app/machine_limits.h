@@ -1,0 +1,25 @@
+// MachineLimits: how fast this machine can read memory and multiply, measured now, so that a
+// benchmark can say what share of it a model reaches.
+//
+// Arithmetic runs on registers only, memory on a buffer far larger than the caches; each number is
+// the best of several rounds on all workers at once.
+#ifndef KVASIR_APP_MACHINE_LIMITS_H_
+#define KVASIR_APP_MACHINE_LIMITS_H_
+
+#include "base/status.h"
+#include "base/worker_team.h"
+
+namespace kvasir {
+
+struct MachineLimits {
+  double read_gb_s = 0.0;    // 10^9 bytes a second.
+  double int8_gmac_s = 0.0;  // 10^9 int8 multiply-accumulates a second with the active ISA's dot
+                             // product; 0 for scalar code, which has none.
+  double fp32_gmac_s = 0.0;  // Likewise float multiply-adds.
+};
+
+StatusOr<MachineLimits> MeasureMachineLimits(WorkerTeam& team);
+
+}  // namespace kvasir
+
+#endif  // KVASIR_APP_MACHINE_LIMITS_H_

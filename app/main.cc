@@ -1,0 +1,57 @@
+// The kvasir program: finds the command, runs it, prints its error on one line.
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "command_line.h"
+
+namespace kvasir {
+namespace {
+
+int ExitCodeOf(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kNotFound:
+    case StatusCode::kUnimplemented:
+    case StatusCode::kOutOfRange:
+    case StatusCode::kPermissionDenied:
+      return kExitUsage;
+    default:
+      return kExitFailure;
+  }
+}
+
+int Fail(const Status& status) {
+  std::string message(MessageOf(status));
+  // The contract is one line, whatever a library put into its text.
+  for (char& c : message) {
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+  std::fflush(stdout);
+  fmt::print(stderr, "kvasir: {}\n", message);
+  return ExitCodeOf(status);
+}
+
+int Main(const std::vector<std::string>& args) {
+  StatusOr<ParsedCommandLine> parsed = ParseCommandLine(args);
+  if (!parsed.ok()) return Fail(parsed.status());
+  if (parsed->command == nullptr) {
+    fmt::print("{}", parsed->text);
+    return kExitOk;
+  }
+  const StatusOr<int> exit_code = parsed->command->Run();
+  if (!exit_code.ok()) return Fail(exit_code.status());
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return Fail(Internal("standard output could not be written"));
+  }
+  return *exit_code;
+}
+
+}  // namespace
+}  // namespace kvasir
+
+int main(int argc, char** argv) {
+  return kvasir::Main(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
+}

@@ -1,0 +1,93 @@
+#include "model_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "base/worker_team.h"
+#include "kernels/isa.h"
+#include "model_path.h"
+#include "option_values.h"
+#include "terminal.h"
+
+namespace kvasir {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+
+// Bytes that the kernel thinks can be had without swapping; nullopt where it does not say.
+std::optional<uint64_t> AvailableMemoryBytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  uint64_t kib = 0;
+  while (file >> key >> kib) {
+    if (key == "MemAvailable:") return kib * 1024;
+    file.ignore(256, '\n');
+  }
+  return std::nullopt;
+}
+
+StatusOr<LoadedModelOptions> LoadOptions(const ModelFlags& flags, const OpenNeeds& needs) {
+  LoadedModelOptions options;
+  KV_ASSIGN_OR_RETURN(options.thread_count, ApplyMachineFlags(flags));
+  options.context_tokens = std::max(flags.context_tokens, needs.context_tokens);
+  options.max_sequences = needs.max_sequences;
+  options.limits.max_sequences = needs.max_sequences;
+  options.limits.max_logits_rows = std::max(needs.max_logits_rows, needs.max_sequences);
+  if (!flags.kv_memory.empty()) {
+    KV_ASSIGN_OR_RETURN(options.kv_bytes, ParseByteSize(flags.kv_memory));
+  }
+  // Weights and scratch want the other half.
+  const std::optional<uint64_t> available = AvailableMemoryBytes();
+  if (available.has_value()) options.kv_bytes_cap = *available / 2;
+  return options;
+}
+
+}  // namespace
+
+void ModelFlags::Register(CLI::App& app) {
+  AddModelPath(app, &path);
+  app.add_option("--threads", threads, "Worker threads (default: the cores this process may use)")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMaxThreads))
+      ->group("Machine");
+  app.add_option("--isa", isa, "Instruction set: avx512, avx2 or scalar (default: the best)")
+      ->type_name("NAME")
+      ->check(IsaProblem)
+      ->group("Machine");
+  app.add_option("--ctx", context_tokens, "Longest sequence in tokens (default: the model's)")
+      ->type_name("N")
+      ->check(CLI::Range(uint32_t{1}, kMaxContext))
+      ->group("Machine");
+  app.add_option("--kv-memory", kv_memory, "Limit of the KV cache, such as 512M or 2G")
+      ->type_name("SIZE")
+      ->check(ByteSizeProblem)
+      ->group("Machine");
+}
+
+StatusOr<int> ApplyMachineFlags(const ModelFlags& flags) {
+  if (!flags.isa.empty()) {
+    const std::optional<Isa> isa = IsaFromName(flags.isa);
+    if (isa.has_value()) SetActiveIsa(*isa);  // The option's check has seen that it runs here.
+  }
+  return flags.threads > 0 ? flags.threads : std::min(WorkerTeam::UsableCores(), kMaxThreads);
+}
+
+StatusOr<OpenedModel> OpenModel(const ModelFlags& flags, const OpenNeeds& needs) {
+  KV_ASSIGN_OR_RETURN(LoadedModelOptions options, LoadOptions(flags, needs));
+  OpenedModel opened;
+  KV_ASSIGN_OR_RETURN(opened.file, MappedFile::Open(flags.path));
+  ProgressBar bar("loading");
+  options.loading.release = [&file = opened.file](std::span<const std::byte> range) {
+    file.ReleasePages(range);
+  };
+  options.loading.progress = [&bar](double share) { bar.Update(share); };
+  StatusOr<std::unique_ptr<LoadedModel>> model = LoadedModel::Load(opened.file.bytes(), options);
+  if (!model.ok()) return WithPrefix(model.status(), flags.path);
+  opened.model = *std::move(model);
+  return opened;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,51 @@
+// ModelFlags: the options of every command that computes with a model, and opening it as they say.
+#ifndef KVASIR_APP_MODEL_FLAGS_H_
+#define KVASIR_APP_MODEL_FLAGS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "engine/loaded_model.h"
+#include "io/mapped_file.h"
+
+namespace CLI {
+class App;
+}
+
+namespace kvasir {
+
+struct ModelFlags {
+  std::string path;
+  int threads = 0;  // 0: all usable cores.
+  std::string isa;  // Empty: the best this CPU has.
+  uint32_t context_tokens = 0;
+  std::string kv_memory;
+
+  void Register(CLI::App& app);
+};
+
+// A model and the file it was read from.
+struct OpenedModel {
+  MappedFile file;
+  std::unique_ptr<LoadedModel> model;
+};
+
+// What a command needs beyond one sequence of the context's length.
+struct OpenNeeds {
+  uint32_t max_sequences = 1;
+  uint32_t max_logits_rows = 1;
+  uint32_t context_tokens = 0;  // At least; 0: what flags and model say.
+};
+
+// Maps and loads the model, with a progress bar on a terminal's standard error when that takes over
+// a second. Errors are prefixed with the file's name.
+StatusOr<OpenedModel> OpenModel(const ModelFlags& flags, const OpenNeeds& needs);
+
+// Applies --isa and --threads without a model; the number of threads.
+StatusOr<int> ApplyMachineFlags(const ModelFlags& flags);
+
+}  // namespace kvasir
+
+#endif  // KVASIR_APP_MODEL_FLAGS_H_

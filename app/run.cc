@@ -1,0 +1,164 @@
+// kvasir run: one prompt, one answer.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "answer.h"
+#include "chat_prompt.h"
+#include "command.h"
+#include "model_flags.h"
+#include "option_values.h"
+#include "sampling_flags.h"
+#include "terminal.h"
+#include "text/utf8.h"
+#include "text_input.h"
+
+namespace kvasir {
+namespace {
+
+class RunCommand : public Command {
+ public:
+  std::vector<std::string> path() const override { return {"run"}; }
+  std::string description() const override { return "Answer one prompt and exit"; }
+
+  void Register(CLI::App& app) override {
+    flags_.Register(app);
+    const auto prompt_option = [&app](const char* name, std::optional<std::string>* value,
+                                      const char* type, const char* description) {
+      return app.add_option(name, *value, description)
+          ->type_name(type)
+          ->configurable(false)
+          ->group("Prompt (exactly one)");
+    };
+    prompt_option("-p,--prompt", &prompt_, "TEXT", "The prompt");
+    prompt_option("-f,--file", &prompt_file_, "FILE", "Read the prompt from a file; - is stdin");
+    prompt_option("--prompt-tokens", &prompt_tokens_, "IDS",
+                  "The prompt as token ids, such as 1,2,3; used as they are")
+        ->check(TokenIdsProblem);
+    app.add_option("--system", system_, "System message for the chat template")
+        ->type_name("TEXT")
+        ->group("Prompt");
+    app.add_flag("--raw", raw_, "Continue the text as it is, without the chat template")
+        ->group("Prompt");
+    app.add_option("--chat-template", template_path_, "Use this Jinja template, not the model's")
+        ->type_name("FILE")
+        ->group("Prompt");
+    app.add_option("-n,--max-tokens", max_tokens_,
+                   "Generate at most N tokens (default: what the context has room for)")
+        ->type_name("N")
+        ->check(CLI::Range(1u, kMaxContext));
+    app.add_flag("--ignore-eos", ignore_eos_, "Go on after tokens that end the answer");
+    app.add_flag("--json", json_, "Print one JSON object at the end instead of streaming");
+    sampling_.Register(app);
+  }
+
+  StatusOr<int> Run() override {
+    KV_RETURN_IF_ERROR(ReadPrompt());
+    const double start = NowSeconds();
+    KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, OpenNeeds()));
+    LoadedModel& model = *opened.model;
+    load_s_ = NowSeconds() - start;
+
+    SequenceOptions options;
+    KV_ASSIGN_OR_RETURN(options.sampling, sampling_.Options(model.config().vocab_size));
+    if (max_tokens_.has_value()) options.max_new_tokens = *max_tokens_;
+    options.stops = sampling_.stops;
+    options.ignore_eos = ignore_eos_;
+    KV_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, EncodePrompt(model.text()));
+
+    CatchInterrupts();
+    KV_ASSIGN_OR_RETURN(const Answer answer,
+                        GenerateAnswer(model, std::move(prompt), options, [this](auto text) {
+                          if (json_) return;
+                          std::fwrite(text.data(), 1, text.size(), stdout);
+                          std::fflush(stdout);
+                        }));
+    if (json_) {
+      PrintJson(answer, options.sampling.seed);
+    } else {
+      fmt::print("\n");
+      std::fflush(stdout);
+      fmt::print(stderr, "{}\n", answer.Summary());
+    }
+    return answer.finish == FinishReason::kCancelled ? kExitInterrupted : kExitOk;
+  }
+
+ private:
+  // Checks and loads what can be judged without the model, so that mistakes do not wait for it.
+  Status ReadPrompt() {
+    const int given = int{prompt_.has_value()} + int{prompt_file_.has_value()} +
+                      int{prompt_tokens_.has_value()};
+    if (given != 1) {
+      return InvalidArgument("run: give {} of -p TEXT, -f FILE and --prompt-tokens IDS",
+                             given == 0 ? "one" : "only one");
+    }
+    if (prompt_tokens_.has_value()) {
+      if (!system_.empty()) return InvalidArgument("run: --system does not go with token ids");
+      return OkStatus();
+    }
+    std::string source = "-p";
+    if (prompt_file_.has_value()) {
+      source = InputName(*prompt_file_);
+      KV_ASSIGN_OR_RETURN(prompt_, ReadText(*prompt_file_));
+    }
+    if (prompt_->empty()) return InvalidArgument("{}: the prompt is empty", source);
+    if (raw_ && !system_.empty()) return InvalidArgument("run: --system does not go with --raw");
+    KV_RETURN_IF_ERROR(WithPrefix(ValidateUtf8(*prompt_), source));
+    return WithPrefix(ValidateUtf8(system_), "--system");
+  }
+
+  StatusOr<std::vector<TokenId>> EncodePrompt(const TextModel& text) const {
+    if (prompt_tokens_.has_value()) return ParseTokenIds(*prompt_tokens_);
+    const bool has_template = text.chat_template().has_value() || !template_path_.empty();
+    if (raw_ || !has_template) {
+      if (!system_.empty()) {
+        return InvalidArgument("{}: has no chat template, which --system needs", flags_.path);
+      }
+      return text.tokenizer().Encode(*prompt_);
+    }
+    KV_ASSIGN_OR_RETURN(const ChatPrompt chat, ChatPrompt::Create(text, template_path_));
+    std::vector<ChatMessage> messages;
+    if (!system_.empty()) messages.push_back({"system", system_});
+    messages.push_back({"user", *prompt_});
+    return chat.Encode(messages);
+  }
+
+  void PrintJson(const Answer& answer, uint64_t seed) const {
+    nlohmann::ordered_json json;
+    json["text"] = answer.text;
+    json["tokens"] = nlohmann::ordered_json::array();
+    for (const TokenId token : answer.tokens) json["tokens"].push_back(Index(token));
+    json["prompt_tokens"] = answer.prompt_tokens;
+    json["cached_tokens"] = answer.cached_tokens;
+    json["finish_reason"] = std::string(NameOf(answer.finish));
+    json["seed"] = seed;
+    json["timings"] = {{"load_ms", load_s_ * 1e3},
+                       {"prompt_ms", answer.prompt_s * 1e3},
+                       {"decode_ms", answer.decode_s * 1e3},
+                       {"prompt_tok_s", answer.prompt_tok_s()},
+                       {"decode_tok_s", answer.decode_tok_s()}};
+    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  }
+
+  ModelFlags flags_;
+  SamplingFlags sampling_;
+  std::optional<std::string> prompt_;
+  std::optional<std::string> prompt_file_;
+  std::optional<std::string> prompt_tokens_;
+  std::string system_;
+  std::string template_path_;
+  std::optional<uint32_t> max_tokens_;
+  bool raw_ = false;
+  bool ignore_eos_ = false;
+  bool json_ = false;
+  double load_s_ = 0.0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeRunCommand() { return std::make_unique<RunCommand>(); }
+
+}  // namespace kvasir

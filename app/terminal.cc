@@ -1,0 +1,63 @@
+#include "terminal.h"
+
+#include <fmt/core.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "command.h"
+
+namespace kvasir {
+namespace {
+
+std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "written by a signal handler");
+
+void OnInterrupt(int) {
+  // The loop looks between steps; whoever is more impatient than that presses again.
+  if (interrupted.exchange(true)) ::_exit(kExitInterrupted);
+}
+
+}  // namespace
+
+std::atomic<bool>& Interrupted() { return interrupted; }
+
+void CatchInterrupts() {
+  struct sigaction action = {};
+  action.sa_handler = OnInterrupt;
+  ::sigemptyset(&action.sa_mask);
+  action.sa_flags = 0;  // Reads of standard input return, so that a prompt can be abandoned.
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
+bool IsTerminal(int descriptor) { return ::isatty(descriptor) == 1; }
+
+ProgressBar::ProgressBar(std::string label)
+    : label_(std::move(label)), enabled_(IsTerminal(STDERR_FILENO)), start_(Clock::now()) {}
+
+ProgressBar::~ProgressBar() {
+  if (drawn_) fmt::print(stderr, "\r\033[K");
+}
+
+void ProgressBar::Update(double share) {
+  if (!enabled_) return;
+  const Clock::time_point now = Clock::now();
+  if (now - start_ < std::chrono::seconds(1)) return;
+  if (drawn_ && now - last_draw_ < std::chrono::milliseconds(100)) return;
+  last_draw_ = now;
+  drawn_ = true;
+  constexpr int kWidth = 30;
+  const int filled = static_cast<int>(std::clamp(share, 0.0, 1.0) * kWidth);
+  fmt::print(stderr, "\r{} [{}{}] {:3.0f} %\033[K", label_, std::string(filled, '='),
+             std::string(static_cast<size_t>(kWidth - filled), ' '), share * 100.0);
+  std::fflush(stderr);
+}
+
+double NowSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace kvasir

@@ -1,0 +1,43 @@
+// The terminal: Ctrl-C as a flag, a progress bar, and whether anybody is looking.
+#ifndef KVASIR_APP_TERMINAL_H_
+#define KVASIR_APP_TERMINAL_H_
+
+#include <atomic>
+#include <chrono>
+#include <string>
+
+namespace kvasir {
+
+// Set by SIGINT once CatchInterrupts was called; whoever acts on it clears it. A second SIGINT
+// while it is still set ends the process at once (exit code 130).
+std::atomic<bool>& Interrupted();
+void CatchInterrupts();
+
+bool IsTerminal(int descriptor);
+
+// A bar on standard error that appears only on a terminal and only after a second. Redraws at most
+// ten times a second; the destructor erases it.
+class ProgressBar {
+ public:
+  explicit ProgressBar(std::string label);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void Update(double share);  // In [0, 1].
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string label_;
+  bool enabled_;
+  bool drawn_ = false;
+  Clock::time_point start_;
+  Clock::time_point last_draw_;
+};
+
+// Seconds on a steady clock, for durations.
+double NowSeconds();
+
+}  // namespace kvasir
+
+#endif  // KVASIR_APP_TERMINAL_H_

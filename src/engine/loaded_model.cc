@@ -1,0 +1,115 @@
+#include "engine/loaded_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace kvasir {
+namespace {
+
+uint64_t BlockBytesOfAllGroups(const KvLayout& layout) {
+  uint64_t bytes = 0;
+  for (uint32_t group = 0; group < layout.group_count(); ++group) {
+    bytes += layout.block_bytes(group);
+  }
+  return bytes;
+}
+
+struct KvSize {
+  uint32_t blocks = 0;  // In each group.
+  uint32_t context_tokens = 0;
+};
+
+StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& config,
+                        const KvLayout& layout) {
+  if (options.context_tokens > config.context_length) {
+    return InvalidArgument("a context of {} tokens is more than the model's {}",
+                           options.context_tokens, config.context_length);
+  }
+  const uint64_t wanted_context =
+      options.context_tokens == 0 ? config.context_length : options.context_tokens;
+  const uint64_t block_bytes = BlockBytesOfAllGroups(layout);
+  const uint64_t block_tokens = layout.block_tokens;
+  // One block more than the tokens need: a sequence that starts inside a cached block copies it.
+  const uint64_t wanted_blocks =
+      ((wanted_context + block_tokens - 1) / block_tokens + 1) * options.max_sequences;
+  const uint64_t bytes = options.kv_bytes != 0
+                             ? options.kv_bytes
+                             : std::min(wanted_blocks * block_bytes, options.kv_bytes_cap);
+  const uint64_t blocks = std::min<uint64_t>(bytes / block_bytes, UINT32_MAX - 1);
+  if (blocks < 2) {
+    return InvalidArgument("KV memory of {} bytes is too small; this model needs at least {}",
+                           bytes, 2 * block_bytes);
+  }
+  const uint64_t most_context = (blocks - 1) * block_tokens;
+  if (options.context_tokens > most_context) {
+    return InvalidArgument("a context of {} tokens needs {} bytes of KV memory, there are {}",
+                           options.context_tokens, wanted_blocks * block_bytes, bytes);
+  }
+  return KvSize{static_cast<uint32_t>(blocks),
+                static_cast<uint32_t>(std::min(wanted_context, most_context))};
+}
+
+KvRope RopeOf(const ModelConfig& config, const KvGroup& group) {
+  KvRope rope;
+  rope.base = config.layers[group.layers.front()].rope_base;
+  rope.dimensions = config.head_dim;
+  rope.neox = config.rope_pairing == RopePairing::kHalves;
+  return rope;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Load(std::span<const std::byte> file,
+                                                         const LoadedModelOptions& options) {
+  KV_ASSIGN_OR_RETURN(GgufFile gguf, GgufFile::Parse(file));
+  std::unique_ptr<LoadedModel> model(new LoadedModel(std::move(gguf)));
+  KV_ASSIGN_OR_RETURN(model->config_, ReadModelConfig(model->file_));
+  KV_ASSIGN_OR_RETURN(model->text_, TextModel::Load(model->file_));
+  if (model->text_->tokenizer().vocab_size() > model->config_.vocab_size) {
+    return InvalidArgument("the tokenizer has {} tokens, the embedding only {} rows",
+                           model->text_->tokenizer().vocab_size(), model->config_.vocab_size);
+  }
+  // Before the weights: a wish that cannot be granted is refused before the long part.
+  const KvLayout layout = KvLayoutFor(model->config_, options.block_tokens);
+  KV_RETURN_IF_ERROR(SizeKv(options, model->config_, layout).status());
+
+  model->team_ = std::make_unique<WorkerTeam>(options.thread_count);
+  KV_ASSIGN_OR_RETURN(Weights weights,
+                      Weights::Load(model->file_, model->config_, *model->team_, options.loading));
+  model->weights_ = std::make_unique<Weights>(std::move(weights));
+  KV_ASSIGN_OR_RETURN(model->runner_,
+                      CpuModelRunner::Create(model->config_, *model->weights_, options.block_tokens,
+                                             options.limits, *model->team_));
+  KV_RETURN_IF_ERROR(model->CreateKv(options));
+  return model;
+}
+
+Status LoadedModel::CreateKv(const LoadedModelOptions& options) {
+  KvCache::Options cache;
+  cache.layout = runner_->kv_layout();
+  KV_ASSIGN_OR_RETURN(const KvSize size, SizeKv(options, config_, cache.layout));
+  cache.block_counts.assign(cache.layout.group_count(), size.blocks);
+  cache.max_sequences = options.max_sequences;
+  cache.max_sequence_tokens = size.context_tokens;
+  KV_ASSIGN_OR_RETURN(kv_, KvCache::Create(cache));
+  return OkStatus();
+}
+
+BlockHash LoadedModel::Root(const std::string& tenant_salt) const {
+  KvFormat format;
+  // Tensor data and what the metadata says about computing with it, under one name.
+  std::vector<std::byte> identity(weights_->digest().begin(), weights_->digest().end());
+  const std::string canonical = CanonicalText(config_);
+  const size_t digest_bytes = identity.size();
+  identity.resize(digest_bytes + canonical.size());
+  std::memcpy(identity.data() + digest_bytes, canonical.data(), canonical.size());
+  format.model_digest = DigestOf(identity).bytes;
+  format.layout = runner_->kv_layout();
+  for (const KvGroup& group : format.layout.groups) format.rope.push_back(RopeOf(config_, group));
+  format.tenant_salt = tenant_salt;
+  return RootHash(format);
+}
+
+}  // namespace kvasir

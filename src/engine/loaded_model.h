@@ -1,0 +1,79 @@
+// LoadedModel: everything that computing with one model file needs, built in the right order:
+// configuration, text, workers, repacked weights, runner and KV memory.
+//
+// It owns the parts and hands them out; what to compute is decided elsewhere (generation.h, later
+// the scheduler). The file's bytes must stay mapped as long as it lives: names and templates are
+// views into them. Thread: one thread uses the runner and the cache; the rest is immutable.
+#ifndef KVASIR_ENGINE_LOADED_MODEL_H_
+#define KVASIR_ENGINE_LOADED_MODEL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "base/worker_team.h"
+#include "engine/text_model.h"
+#include "kv/kv_cache.h"
+#include "model/cpu_model_runner.h"
+#include "model/gguf_file.h"
+#include "model/model_config.h"
+#include "model/weights.h"
+
+namespace kvasir {
+
+struct LoadedModelOptions {
+  int thread_count = 1;
+  uint32_t block_tokens = 16;
+
+  // Longest sequence; 0: the model's own context, or less where the KV memory holds less.
+  uint32_t context_tokens = 0;
+  // KV memory, a hard limit; 0: what `max_sequences` of the longest sequences need, at most
+  // kv_bytes_cap.
+  uint64_t kv_bytes = 0;
+  uint64_t kv_bytes_cap = UINT64_MAX;
+  uint32_t max_sequences = 1;
+  StepLimits limits;
+
+  WeightsLoadOptions loading;
+};
+
+class LoadedModel {
+ public:
+  // `file` is the whole model file. kInvalidArgument and kUnimplemented for what is wrong with it,
+  // or when the context asked for exceeds the model's or the KV memory; kResourceExhausted when the
+  // machine lacks memory.
+  static StatusOr<std::unique_ptr<LoadedModel>> Load(std::span<const std::byte> file,
+                                                     const LoadedModelOptions& options);
+
+  const ModelConfig& config() const { return config_; }
+  const GgufFile& file() const { return file_; }
+  const TextModel& text() const { return *text_; }
+  const Weights& weights() const { return *weights_; }
+  WorkerTeam& team() { return *team_; }
+  CpuModelRunner& runner() { return *runner_; }
+  KvCache& kv() { return *kv_; }
+  uint32_t context_tokens() const { return kv_->max_sequence_tokens(); }
+
+  // The name of the empty prefix for a tenant; KV of tenants with different salts never meets.
+  BlockHash Root(const std::string& tenant_salt) const;
+
+ private:
+  explicit LoadedModel(GgufFile file) : file_(std::move(file)) {}
+  Status CreateKv(const LoadedModelOptions& options);
+
+  GgufFile file_;
+  ModelConfig config_;
+  std::unique_ptr<TextModel> text_;
+  std::unique_ptr<WorkerTeam> team_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<CpuModelRunner> runner_;  // Refers to weights_ and team_.
+  std::unique_ptr<KvCache> kv_;
+};
+
+}  // namespace kvasir
+
+#endif  // KVASIR_ENGINE_LOADED_MODEL_H_
