@@ -163,9 +163,11 @@ void KvCache::ShareBlock(Sequence& sequence, uint32_t group, uint32_t index, Nod
 void KvCache::PublishPartial(Sequence& sequence) {
   const std::span<const TokenId> tokens = sequence.tail_tokens;
   const uint32_t index = sequence.computed / layout_.block_tokens;
-  for (uint32_t group = 0; group < groups_.size(); ++group) {
-    // Adopted from the tree and never written to, or published by a fork of this sequence.
-    if (tree_->owner(group, sequence.tables[group].id(index)) != kNoNode) return;
+  if (const NodeId node = tree_->owner(0, sequence.tables[0].id(index)); node != kNoNode) {
+    // Adopted from the tree and never written to, or published by a fork of this sequence; that one
+    // may have gone back a few tokens before it ended.
+    if (tree_->tokens(node).size() >= tokens.size()) return;
+    EraseNode(node);
   }
   const auto cached = tree_->LongestPartialMatch(sequence.tail, tokens);
   if (cached.has_value() && cached->token_count == tokens.size()) return;
