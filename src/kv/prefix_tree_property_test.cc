@@ -134,7 +134,9 @@ class TreeWalk {
   }
 
   void Free(uint32_t group, BlockId block) {
-    if (block != kNoBlock) ASSERT_TRUE(free_[group].insert(block).second);
+    if (block != kNoBlock) {
+      ASSERT_TRUE(free_[group].insert(block).second);
+    }
   }
 
   void EraseVictim(uint32_t group) {
@@ -250,7 +252,9 @@ class TreeWalk {
       ASSERT_EQ(tree_.idle_count(group), idle);
       const auto victim = tree_.Victim(group);
       ASSERT_EQ(victim.has_value(), oldest != nullptr);
-      if (oldest != nullptr) ASSERT_EQ(*victim, oldest->id);
+      if (oldest != nullptr) {
+        ASSERT_EQ(*victim, oldest->id);
+      }
     }
   }
 
