@@ -41,6 +41,7 @@ void CheckTile(const AttentionTile& tile) {
   KV_CHECK_GT(tile.head_dim, 0u);
   KV_CHECK_LE(tile.head_dim, kMaxHeadDim);
   KV_CHECK_EQ(tile.head_dim % 16, 0u);
+  KV_CHECK_GT(tile.scale, 0.0f);
   KV_CHECK_GT(tile.kv.block_tokens, 0u);
   KV_CHECK_EQ(tile.kv.block_tokens % kUnitTokens, 0u);
   KV_CHECK_EQ(kChunkTokens % tile.kv.block_tokens, 0u);

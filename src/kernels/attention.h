@@ -11,10 +11,10 @@
 // query row gives depends on its own q, its position, the window and the KV bytes it may see: never
 // on the number of rows in the tile, the group split, the block size, the thread or the instruction
 // set. Tokens beyond what a row may see are skipped by position only; stale bytes in their slots
-// never reach a result. Accuracy: relative error <= 2e-6 of max |out| against AttentionReference.
-// Thread: pure functions.
-// Source: Milakov and Gimelshein 2018 (online softmax), arXiv:1805.02867; Kwon et al. 2023 (paged
-// KV).
+// never reach a result. Accuracy against AttentionReference, relative to max |out|:
+// kAttentionMaxRelError * max(1, largest |scale q . k|), since a score's rounding error grows with
+// it. Thread: pure functions; AttendChunk takes 100 KiB of stack, nothing of the heap. Source:
+// Milakov and Gimelshein 2018 (online softmax), arXiv:1805.02867; Kwon et al. 2023 (paged KV).
 #ifndef KVASIR_KERNELS_ATTENTION_H_
 #define KVASIR_KERNELS_ATTENTION_H_
 
@@ -50,7 +50,7 @@ struct AttentionTile {
   uint32_t row_count = 0;
   uint32_t group = 0;
   uint32_t head_dim = 0;  // A multiple of 16, at most 256.
-  float scale = 0;        // Multiplies q . k.
+  float scale = 0;        // Multiplies q . k; positive.
   uint32_t first_position = 0;
   uint32_t window = 0;
   PagedKv kv;

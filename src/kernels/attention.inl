@@ -28,15 +28,19 @@ struct VTokens {
   V At(int k, int c) const { return LoadHalf(first + k * head_dim + c * 16); }
 };
 
+// C = A * B when fresh, else C += A * B. Not inlined: every caller shares one copy of the loop.
 template <int kRows, int kCols, typename Source>
-inline void Tile(const float* const* a, int a_offset, Source b, int depth, float* c, int c_stride) {
+__attribute__((noinline)) void Tile(const float* const* a, int a_offset, Source b, int depth,
+                                    float* c, int c_stride, bool fresh) {
   V sum[kRows][kCols];
   const float* row[kRows];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     row[r] = a[r] + a_offset;
 #pragma GCC unroll 4
-    for (int j = 0; j < kCols; ++j) sum[r][j] = Load(c + r * c_stride + j * 16);
+    for (int j = 0; j < kCols; ++j) {
+      sum[r][j] = fresh ? Zero() : Load(c + r * c_stride + j * 16);
+    }
   }
   for (int k = 0; k < depth; ++k) {
     V column[kCols];
@@ -58,40 +62,40 @@ inline void Tile(const float* const* a, int a_offset, Source b, int depth, float
 
 template <int kCols, typename Source>
 inline void TileOfRows(int rows, const float* const* a, int a_offset, Source b, int depth, float* c,
-                       int c_stride) {
+                       int c_stride, bool fresh) {
   switch (rows) {
     case 1:
-      return Tile<1, kCols>(a, a_offset, b, depth, c, c_stride);
+      return Tile<1, kCols>(a, a_offset, b, depth, c, c_stride, fresh);
     case 2:
-      return Tile<2, kCols>(a, a_offset, b, depth, c, c_stride);
+      return Tile<2, kCols>(a, a_offset, b, depth, c, c_stride, fresh);
     case 3:
-      return Tile<3, kCols>(a, a_offset, b, depth, c, c_stride);
+      return Tile<3, kCols>(a, a_offset, b, depth, c, c_stride, fresh);
     case 4:
-      return Tile<4, kCols>(a, a_offset, b, depth, c, c_stride);
+      return Tile<4, kCols>(a, a_offset, b, depth, c, c_stride, fresh);
     case 5:
-      return Tile<5, kCols>(a, a_offset, b, depth, c, c_stride);
+      return Tile<5, kCols>(a, a_offset, b, depth, c, c_stride, fresh);
     default:
-      return Tile<6, kCols>(a, a_offset, b, depth, c, c_stride);
+      return Tile<6, kCols>(a, a_offset, b, depth, c, c_stride, fresh);
   }
 }
 
 // `vectors` columns of 16 in as few tiles as kTileCols allows; source(j) is B from vector j on.
 template <typename MakeSource>
 inline void Tiles(int vectors, int rows, const float* const* a, int a_offset, MakeSource source,
-                  int depth, float* c, int c_stride) {
+                  int depth, float* c, int c_stride, bool fresh) {
   int j = 0;
   if constexpr (kTileCols >= 4) {
     for (; j + 4 <= vectors; j += 4) {
-      TileOfRows<4>(rows, a, a_offset, source(j), depth, c + j * 16, c_stride);
+      TileOfRows<4>(rows, a, a_offset, source(j), depth, c + j * 16, c_stride, fresh);
     }
   }
   if constexpr (kTileCols >= 2) {
     for (; j + 2 <= vectors; j += 2) {
-      TileOfRows<2>(rows, a, a_offset, source(j), depth, c + j * 16, c_stride);
+      TileOfRows<2>(rows, a, a_offset, source(j), depth, c + j * 16, c_stride, fresh);
     }
   }
   for (; j < vectors; ++j) {
-    TileOfRows<1>(rows, a, a_offset, source(j), depth, c + j * 16, c_stride);
+    TileOfRows<1>(rows, a, a_offset, source(j), depth, c + j * 16, c_stride, fresh);
   }
 }
 
@@ -149,21 +153,15 @@ void ScoresDirect(Work& work, const RowBlock& block) {
   const int first = block.begin / 16;
   const int last = (block.end + 15) / 16;
   if (first >= last) return;
-  for (int r = block.first; r < block.first + block.rows; ++r) {
-    for (int u = first; u < last; ++u) Store(PRow(work, r) + u * 16, Zero());
-  }
   Tiles(
       last - first, block.rows, job.q + block.first, 0,
       [&](int j) { return KUnits{job.k + first + j}; }, job.head_dim,
-      PRow(work, block.first) + first * 16, AttentionJob::kTokens);
+      PRow(work, block.first) + first * 16, AttentionJob::kTokens, true);
 }
 
 void ScoresByPanel(Work& work) {
   const AttentionJob& job = work.job;
   constexpr int kPanelUnits = kPanelCols / 16;
-  for (int r = 0; r < job.rows; ++r) {
-    for (int t = 0; t < AttentionJob::kTokens; t += 16) Store(PRow(work, r) + t, Zero());
-  }
   for (int group = 0; group < AttentionJob::kUnits; group += kPanelUnits) {
     int first = group;
     int last = group + kPanelUnits;
@@ -183,36 +181,41 @@ void ScoresByPanel(Work& work) {
         Tiles(
             last - first, block.rows, job.q + block.first, begin,
             [&](int j) { return Panel{work.panel + j * 16}; }, depth,
-            PRow(work, block.first) + first * 16, AttentionJob::kTokens);
+            PRow(work, block.first) + first * 16, AttentionJob::kTokens, begin == 0);
       }
     }
   }
 }
 
-// Scores of one row into weights e^(s - max), with max and sum. What the row may not see is replaced
-// before it is looked at, and the loop covers the row's own units only, whatever else the tile holds.
+// Scores of one row into weights e^(scale s - max), with max and sum. What the row may not see is
+// replaced before it is looked at, and the loops cover the row's own units only, whatever else the
+// tile holds. The scale is positive, so it moves out of the maximum.
 void Soften(Work& work, int row) {
   const AttentionJob& job = work.job;
   const int begin = job.begin[row];
   const int end = job.end[row];
-  const V lowest = Set1(-__builtin_inff());
-  const V scale = Set1(job.scale);
-  float* p = PRow(work, row);
-  V max = lowest;
-  const int first = begin / 16 * 16;
-  for (int t = first; t < end; t += 16) {
-    V s = Mul(Load(p + t), scale);
-    if (t < begin || t + 16 > end) {
-      s = Select(Lanes(Larger(begin - t, 0), Smaller(end - t, 16)), s, lowest);
-    }
-    Store(p + t, s);
-    max = Max(s, max);
+  const float lowest = -__builtin_inff();
+  if (begin >= end) {
+    job.max[row] = lowest;
+    job.sum[row] = 0;
+    return;
   }
-  const float top = begin < end ? MaxLanes(max) : -__builtin_inff();
+  float* p = PRow(work, row);
+  const int first = begin / 16 * 16;
+  const auto hide = [&](int t) {
+    const Mask seen = Lanes(Larger(begin - t, 0), Smaller(end - t, 16));
+    Store(p + t, Select(seen, Load(p + t), Set1(lowest)));
+  };
+  hide(first);
+  hide((end - 1) / 16 * 16);
+  V max = Set1(lowest);
+  for (int t = first; t < end; t += 16) max = Max(Load(p + t), max);
+  const V scale = Set1(job.scale);
+  const float top = MaxLanes(max) * job.scale;
+  const V shift = Set1(-top);
   V sum = Zero();
-  const V shift = Set1(top);
   for (int t = first; t < end; t += 16) {
-    const V e = Exp(Sub(Load(p + t), shift));
+    const V e = Exp(Fma(Load(p + t), scale, shift));
     Store(p + t, e);
     sum = Add(sum, e);
   }
@@ -240,7 +243,7 @@ void ValuesDirect(Work& work, int first_row, int rows, int begin, int end) {
         [&](int j) {
           return VTokens{from + j * 16, job.head_dim};
         },
-        stop - t, job.o + first_row * job.head_dim, job.head_dim);
+        stop - t, job.o + first_row * job.head_dim, job.head_dim, false);
     t = stop;
   }
 }
@@ -272,7 +275,7 @@ void ValuesByPanel(Work& work) {
         Tiles(
             vectors, block.rows, work.p_row + block.first, from,
             [&](int j) { return Panel{panel + j * 16}; }, to - from,
-            job.o + block.first * job.head_dim + col, job.head_dim);
+            job.o + block.first * job.head_dim + col, job.head_dim, false);
       }
     }
   }

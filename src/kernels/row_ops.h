@@ -2,10 +2,10 @@
 // and the scans over logits that sampling needs. One row a call, so a row's result cannot depend on
 // its batch.
 //
-// Numerics: fixed order of 16 lanes for every sum, own exponential (kernels/row_ops.inl), true
-// square root and division: all instruction sets give the same bits. -ffp-contract=off; fused
-// multiply-adds are explicit. Shapes: rows are contiguous float32 spans, unaligned, of any length
-// >= 1 unless said otherwise. Thread: pure functions.
+// Numerics: every sum in a fixed order of 16 lanes, own exponential (kernels/vec16_math.inl), true
+// square root and division: all instruction sets give the same bits, except for the payload of a
+// NaN. -ffp-contract=off; fused multiply-adds are explicit. Shapes: rows are contiguous float32
+// spans, unaligned, of any length >= 1 unless said otherwise. Thread: pure functions.
 #ifndef KVASIR_KERNELS_ROW_OPS_H_
 #define KVASIR_KERNELS_ROW_OPS_H_
 
