@@ -1,10 +1,12 @@
 #include "kv/block_hash.h"
 
-#include <openssl/evp.h>
+// The EVP interface of OpenSSL 3.0 allocates at every EVP_DigestInit, and names are computed inside
+// the step; the plain functions work on a context of ours (same code, same SHA instructions).
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/sha.h>
 
 #include <bit>
 #include <cstring>
-#include <memory>
 #include <string_view>
 
 #include "base/check.h"
@@ -41,21 +43,12 @@ constexpr uint32_t kLayoutVersion = 1;  // Raised when k_offset, v_offset or the
 static_assert(std::endian::native == std::endian::little,
               "names are defined over little-endian fields");
 
-// One digest context per thread, reused for every hash: EVP allocates at the first use only.
 class Digest {
  public:
-  Digest() {
-    static EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
-    KV_CHECK(sha256 != nullptr);
-    thread_local const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(
-        EVP_MD_CTX_new(), &EVP_MD_CTX_free);
-    KV_CHECK(context != nullptr);
-    context_ = context.get();
-    KV_CHECK_EQ(EVP_DigestInit_ex2(context_, sha256, nullptr), 1);
-  }
+  Digest() { KV_CHECK_EQ(SHA256_Init(&context_), 1); }
 
   void Bytes(const void* bytes, size_t size) {
-    KV_CHECK_EQ(EVP_DigestUpdate(context_, bytes, size), 1);
+    KV_CHECK_EQ(SHA256_Update(&context_, bytes, size), 1);
   }
 
   void Field(Tag tag, const void* payload, size_t size) {
@@ -72,14 +65,13 @@ class Digest {
 
   BlockHash Finish() {
     BlockHash hash;
-    unsigned int size = 0;
-    KV_CHECK_EQ(EVP_DigestFinal_ex(context_, hash.bytes.data(), &size), 1);
-    KV_CHECK_EQ(size, hash.bytes.size());
+    static_assert(sizeof(hash.bytes) == SHA256_DIGEST_LENGTH);
+    KV_CHECK_EQ(SHA256_Final(hash.bytes.data(), &context_), 1);
     return hash;
   }
 
  private:
-  EVP_MD_CTX* context_;
+  SHA256_CTX context_;
 };
 
 }  // namespace

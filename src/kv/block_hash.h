@@ -8,7 +8,7 @@
 //
 // Encoding: a hash is over a sequence of fields, each [u8 tag][u32 little-endian length][payload];
 // integers are little endian, floats their IEEE bits. docs/KV.md lists the tags.
-// Thread: pure functions; each thread keeps one digest context, so steady use allocates nothing.
+// Thread: pure functions; no allocation except where a vector or string is returned.
 #ifndef KVASIR_KV_BLOCK_HASH_H_
 #define KVASIR_KV_BLOCK_HASH_H_
 

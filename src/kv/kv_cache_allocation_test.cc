@@ -1,0 +1,118 @@
+// The steady step allocates nothing: counts every operator new and every allocation of OpenSSL in
+// this test program.
+#include <gtest/gtest.h>
+#include <openssl/crypto.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "kv/kv_cache.h"
+
+namespace {
+
+std::atomic<uint64_t> g_allocations{0};
+
+void* CountedMalloc(size_t size) {
+  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(size);
+}
+void* CryptoMalloc(size_t size, const char*, int) { return CountedMalloc(size); }
+void* CryptoRealloc(void* old, size_t size, const char*, int) {
+  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  return std::realloc(old, size);
+}
+void CryptoFree(void* pointer, const char*, int) { std::free(pointer); }
+
+// OpenSSL takes these only before its first allocation.
+const int g_crypto_counted = CRYPTO_set_mem_functions(&CryptoMalloc, &CryptoRealloc, &CryptoFree);
+
+}  // namespace
+
+void* operator new(size_t size) {
+  void* const pointer = CountedMalloc(size);
+  if (pointer == nullptr) std::abort();
+  return pointer;
+}
+void operator delete(void* pointer) noexcept { std::free(pointer); }
+void operator delete(void* pointer, size_t) noexcept { std::free(pointer); }
+
+namespace kvasir {
+namespace {
+
+std::unique_ptr<KvCache> Make(uint32_t blocks, uint32_t window_blocks) {
+  KvCache::Options options;
+  options.layout.groups.push_back(KvGroup{{0}, 1, 16, 0});
+  options.layout.groups.push_back(KvGroup{{1, 2}, 1, 16, 40});
+  options.block_counts = {blocks, window_blocks};
+  options.max_sequences = 8;
+  options.max_sequence_tokens = 1024;
+  auto cache = KvCache::Create(options);
+  KV_CHECK(cache.ok());
+  return std::move(cache).value();
+}
+
+// Steps of 8 sequences with one token each; every sequence crosses several block borders, and half
+// of them do the same work as another one.
+void Decode(KvCache& cache, const std::vector<SequenceId>& ids, int steps) {
+  for (int step = 0; step < steps; ++step) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const TokenId token{static_cast<int32_t>(i / 2 * 1000) + step};
+      KV_CHECK(cache.Reserve(ids[i], 1));
+      cache.Commit(ids[i], std::span(&token, 1));
+    }
+  }
+}
+
+TEST(KvCacheAllocation, SteadyDecodeAllocatesNothing) {
+  ASSERT_EQ(g_crypto_counted, 1);
+  for (const uint32_t window_blocks : {64u, 22u}) {  // With room, and evicting all the time.
+    const auto cache = Make(64, window_blocks);
+    std::vector<SequenceId> ids;
+    for (uint32_t i = 0; i < 8; ++i) {
+      std::vector<TokenId> prompt;
+      for (uint32_t j = 0; j < 20 + i / 2; ++j) prompt.push_back(TokenId{static_cast<int>(i / 2)});
+      ids.push_back(*cache->Open(BlockHash{}, prompt));
+      const uint32_t left = static_cast<uint32_t>(prompt.size()) - cache->computed(ids.back());
+      ASSERT_TRUE(cache->Reserve(ids.back(), left));
+      cache->Commit(ids.back(), std::span(prompt).last(left));
+    }
+    const uint64_t before = g_allocations.load();
+    Decode(*cache, ids, 64);
+    EXPECT_EQ(g_allocations.load() - before, 0u);
+    EXPECT_EQ(cache->counters().failed_reserves, 0u);
+    EXPECT_GT(cache->counters().duplicate_nodes, 8u);
+    if (window_blocks == 22) {
+      EXPECT_GT(cache->counters().evictions[1], 0u);
+    }
+    cache->CheckInvariants();
+  }
+}
+
+// Nor do requests that come and go, once the cache is warm.
+TEST(KvCacheAllocation, OpenForkCloseAllocateNothing) {
+  const auto cache = Make(64, 64);
+  std::vector<TokenId> prompt;
+  const auto run = [&](int name) {
+    for (uint32_t j = 0; j < prompt.size(); ++j) prompt[j] = TokenId{j < 50 ? 1 : name};
+    const SequenceId id = *cache->Open(BlockHash{}, prompt);
+    const uint32_t left = static_cast<uint32_t>(prompt.size()) - cache->computed(id);
+    KV_CHECK(cache->Reserve(id, left));
+    cache->Commit(id, std::span(prompt).last(left));
+    const SequenceId fork = *cache->Fork(id);
+    KV_CHECK(cache->Reserve(fork, 1));
+    cache->Commit(fork, std::span(prompt).last(1));
+    cache->Close(id);
+    cache->Close(fork);
+  };
+  prompt.resize(200);
+  run(0);
+  const uint64_t before = g_allocations.load();
+  for (int name = 1; name < 50; ++name) run(name);
+  EXPECT_EQ(g_allocations.load() - before, 0u);
+  EXPECT_GT(cache->counters().evictions[0], 0u);
+  EXPECT_GT(cache->counters().copies, 0u);
+}
+
+}  // namespace
+}  // namespace kvasir

@@ -1,0 +1,331 @@
+#include "kv/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "kv/digest_blocks.h"
+
+namespace kvasir {
+namespace {
+
+const BlockHash kRoot{};
+
+KvCache::Options SmallOptions(uint32_t blocks, uint32_t window = 0) {
+  KvCache::Options options;
+  options.layout.groups.push_back(KvGroup{{0}, 1, 16, 0});
+  options.block_counts.push_back(blocks);
+  if (window > 0) {
+    options.layout.groups.push_back(KvGroup{{1, 2}, 1, 16, window});
+    options.block_counts.push_back(blocks);
+  }
+  options.max_sequences = 4;
+  options.max_sequence_tokens = 4096;
+  return options;
+}
+
+std::unique_ptr<KvCache> Make(const KvCache::Options& options) {
+  auto cache = KvCache::Create(options);
+  KV_CHECK(cache.ok());
+  return std::move(cache).value();
+}
+
+// `count` tokens of the prompt called `name`; prompts with different names share no token.
+std::vector<TokenId> Prompt(int name, uint32_t count) {
+  std::vector<TokenId> tokens;
+  for (uint32_t i = 0; i < count; ++i) {
+    tokens.push_back(TokenId{static_cast<int32_t>(name * 10000 + static_cast<int>(i))});
+  }
+  return tokens;
+}
+
+std::vector<TokenId> Join(std::vector<TokenId> a, const std::vector<TokenId>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// Computes `tokens` (the whole sequence) from where `id` stands, `chunk` at a time.
+bool Compute(KvCache& cache, SequenceId id, const std::vector<TokenId>& tokens,
+             uint32_t chunk = 512) {
+  const std::vector<uint64_t> digests = PrefixDigests(0, tokens);
+  while (cache.computed(id) < tokens.size()) {
+    const uint32_t begin = cache.computed(id);
+    const uint32_t count = std::min(chunk, static_cast<uint32_t>(tokens.size()) - begin);
+    if (!cache.Reserve(id, count)) return false;
+    WriteDigests(cache, id, std::span(digests).subspan(begin, count));
+    cache.Commit(id, std::span(tokens).subspan(begin, count));
+  }
+  CheckDigests(cache, id, digests);
+  cache.CheckInvariants();
+  return true;
+}
+
+// Runs a whole request; returns how many tokens were reused.
+uint32_t Serve(KvCache& cache, const std::vector<TokenId>& tokens, const BlockHash& root = kRoot,
+               uint32_t chunk = 512) {
+  const auto id = cache.Open(root, tokens);
+  KV_CHECK(id.has_value());
+  const uint32_t reused = cache.computed(*id);
+  EXPECT_TRUE(Compute(cache, *id, tokens, chunk));
+  cache.Close(*id);
+  cache.CheckInvariants();
+  return reused;
+}
+
+TEST(KvCache, CreateSaysWhatIsWrong) {
+  const auto message = [](const KvCache::Options& options) {
+    return std::string(MessageOf(KvCache::Create(options).status()));
+  };
+  KvCache::Options options = SmallOptions(4, 32);
+  options.block_counts.clear();
+  options.memory_bytes = 3 * 1024 - 1;
+  EXPECT_EQ(message(options),
+            "KV memory of 3071 bytes cannot hold one block of 16 tokens; it needs 3072 bytes at "
+            "least");
+  options = SmallOptions(4);
+  options.max_sequences = 0;
+  EXPECT_NE(message(options).find("at most 0 sequences"), std::string::npos);
+  options = SmallOptions(4);
+  options.max_sequence_tokens = 0;
+  EXPECT_NE(message(options).find("at most 0 tokens"), std::string::npos);
+  options = SmallOptions(4);
+  options.block_counts = {4, 4};
+  EXPECT_NE(message(options).find("for 2 groups"), std::string::npos);
+  options = SmallOptions(0);
+  EXPECT_NE(message(options).find("0 KV blocks"), std::string::npos);
+  options = SmallOptions(4);
+  options.layout.block_tokens = 20;
+  EXPECT_NE(message(options).find("20 tokens is not possible"), std::string::npos);
+}
+
+TEST(KvCache, BudgetIsAHardLimitInProportionToBytesPerToken) {
+  KvCache::Options options = SmallOptions(1, 32);
+  options.block_counts.clear();
+  options.memory_bytes = 10 * 3072 + 3071;
+  const auto cache = Make(options);
+  EXPECT_EQ(cache->block_count(0), 10u);
+  EXPECT_EQ(cache->block_count(1), 10u);
+  EXPECT_EQ(cache->arena_bytes(), 30720u);
+}
+
+TEST(KvCache, SecondPromptComputesOnlyItsTail) {
+  const auto cache = Make(SmallOptions(64));
+  EXPECT_EQ(Serve(*cache, Join(Prompt(1, 100), Prompt(2, 30))), 0u);
+  EXPECT_EQ(Serve(*cache, Join(Prompt(1, 100), Prompt(3, 30))), 100u);
+  EXPECT_EQ(cache->counters().hit_tokens, 100u);
+  EXPECT_EQ(cache->counters().query_tokens, 260u);
+  EXPECT_EQ(cache->counters().queries, 2u);
+  EXPECT_EQ(cache->counters().hits, 1u);
+}
+
+TEST(KvCache, FullHitComputesOneToken) {
+  for (const uint32_t size : {2u, 15u, 16u, 17u, 63u, 64u, 65u}) {
+    for (const uint32_t window : {0u, 20u}) {
+      const auto cache = Make(SmallOptions(16, window));
+      EXPECT_EQ(Serve(*cache, Prompt(1, size)), 0u);
+      EXPECT_EQ(Serve(*cache, Prompt(1, size)), size - 1);
+      EXPECT_EQ(Serve(*cache, Prompt(1, size + 5)), size);
+      EXPECT_EQ(cache->MatchTokens(kRoot, Prompt(1, 1)), 0u);
+      EXPECT_EQ(cache->MatchTokens(kRoot, {}), 0u);
+    }
+  }
+}
+
+TEST(KvCache, TheLastTokenOfAFullHitIsWrittenToACopy) {
+  const auto cache = Make(SmallOptions(16));
+  Serve(*cache, Prompt(1, 64));
+  const auto a = cache->Open(kRoot, Prompt(1, 64));
+  const auto b = cache->Open(kRoot, Prompt(1, 64));
+  EXPECT_EQ(cache->table(*a, 0).id(3), cache->table(*b, 0).id(3));
+  ASSERT_TRUE(cache->Reserve(*a, 1));
+  EXPECT_NE(cache->table(*a, 0).id(3), cache->table(*b, 0).id(3));
+  EXPECT_EQ(cache->counters().copies, 1u);
+  EXPECT_TRUE(Compute(*cache, *a, Prompt(1, 64)));
+  // The copy became full and was the second of its kind: the sequence is back on the first.
+  EXPECT_EQ(cache->table(*a, 0).id(3), cache->table(*b, 0).id(3));
+  EXPECT_EQ(cache->counters().duplicate_nodes, 1u);
+  EXPECT_EQ(cache->free_blocks(0), 12u);
+}
+
+TEST(KvCache, ForkSharesEverythingAndCopiesThePartialBlockOnce) {
+  const auto cache = Make(SmallOptions(16, 24));
+  const auto a = cache->Open(kRoot, Prompt(1, 40));
+  ASSERT_TRUE(Compute(*cache, *a, Prompt(1, 40)));
+  const uint32_t free = cache->free_blocks(0);
+  const auto b = cache->Fork(*a);
+  ASSERT_TRUE(b.has_value());
+  EXPECT_EQ(cache->computed(*b), 40u);
+  EXPECT_EQ(cache->free_blocks(0), free);
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(cache->table(*a, 0).id(i), cache->table(*b, 0).id(i));
+  }
+  ASSERT_TRUE(Compute(*cache, *a, Join(Prompt(1, 40), Prompt(2, 10)), 1));
+  ASSERT_TRUE(Compute(*cache, *b, Join(Prompt(1, 40), Prompt(3, 10)), 3));
+  EXPECT_EQ(cache->counters().copies, 2u);  // One per group; the second writer is alone by then.
+  CheckDigests(*cache, *a, PrefixDigests(0, Join(Prompt(1, 40), Prompt(2, 10))));
+}
+
+TEST(KvCache, ForkEndsTheReservation) {
+  const auto cache = Make(SmallOptions(16));
+  const auto a = cache->Open(kRoot, Prompt(1, 40));
+  ASSERT_TRUE(Compute(*cache, *a, Prompt(1, 40)));
+  ASSERT_TRUE(cache->Reserve(*a, 4));
+  ASSERT_TRUE(cache->Fork(*a).has_value());
+  EXPECT_EQ(cache->reserved(*a), 0u);
+}
+
+// Gemma's shape: 4,000 tokens, then a prompt that leaves them at token 1,500.
+TEST(KvCache, EarlyDivergenceReusesWhatBothShare) {
+  const auto cache = Make(SmallOptions(512, 512));
+  Serve(*cache, Prompt(1, 4000));
+  const std::vector<TokenId> diverging = Join(Prompt(1, 1500), Prompt(2, 500));
+  EXPECT_EQ(cache->MatchTokens(kRoot, diverging), 1500u);
+  EXPECT_EQ(Serve(*cache, diverging), 1500u);
+  EXPECT_EQ(Serve(*cache, Prompt(1, 4000)), 3999u);
+  // Only the window's blocks are held by a sequence that has come so far.
+  const auto id = cache->Open(kRoot, Prompt(1, 4000));
+  EXPECT_EQ(cache->table(*id, 1).held_count(), 32u);
+  EXPECT_EQ(cache->table(*id, 0).held_count(), 250u);
+}
+
+// Window blocks go first; each loses only the hits within the next window tokens.
+TEST(KvCache, EvictedWindowBlocksCostOnlyNearbyHits) {
+  KvCache::Options options = SmallOptions(512, 64);
+  options.block_counts[1] = 20;
+  const auto cache = Make(options);
+  Serve(*cache, Prompt(1, 800), kRoot, 64);  // 50 blocks; the window arena keeps 20 of them.
+  EXPECT_EQ(cache->counters().evictions[0], 0u);
+  EXPECT_EQ(cache->counters().evictions[1], 30u);
+  EXPECT_EQ(cache->MatchTokens(kRoot, Prompt(1, 800)), 799u);
+  // The newest 20 blocks begin at token 480: 63 tokens before a hit must be there.
+  EXPECT_EQ(cache->MatchTokens(kRoot, Prompt(1, 545)), 544u);
+  EXPECT_EQ(cache->MatchTokens(kRoot, Prompt(1, 543)), 0u);
+  // Computing the lost part again puts the window blocks back where they were missing.
+  const auto id = cache->Open(kRoot, Prompt(1, 400));
+  EXPECT_EQ(cache->computed(*id), 0u);
+  EXPECT_TRUE(Compute(*cache, *id, Prompt(1, 400), 64));
+  cache->Close(*id);
+  EXPECT_EQ(cache->tree_only_blocks(0), 50u);
+  EXPECT_EQ(cache->MatchTokens(kRoot, Prompt(1, 401)), 400u);
+}
+
+TEST(KvCache, TheLeastRecentlyUsedConversationGoesFirst) {
+  const auto cache = Make(SmallOptions(12));
+  Serve(*cache, Prompt(1, 64));
+  Serve(*cache, Prompt(2, 64));
+  Serve(*cache, Prompt(1, 65));  // Uses the first one again (and one more block).
+  Serve(*cache, Prompt(3, 96));  // Six blocks; three are free.
+  EXPECT_EQ(cache->MatchTokens(kRoot, Prompt(1, 66)), 65u);
+  EXPECT_EQ(cache->MatchTokens(kRoot, Prompt(2, 64)), 16u);  // Leaves went first.
+  EXPECT_EQ(cache->MatchTokens(kRoot, Prompt(3, 97)), 96u);
+  EXPECT_EQ(cache->counters().evictions[0], 3u);
+}
+
+TEST(KvCache, ASequenceThatFitsAloneNeverWaitsForItself) {
+  for (const uint32_t window : {0u, 16u, 64u}) {
+    const auto cache = Make(SmallOptions(4, window));
+    Serve(*cache, Prompt(1, 64));                  // All four blocks.
+    EXPECT_EQ(Serve(*cache, Prompt(1, 64)), 63u);  // No room for a copy: taken from the tree.
+    EXPECT_EQ(Serve(*cache, Join(Prompt(1, 40), Prompt(2, 24))), 40u);
+    EXPECT_EQ(cache->counters().failed_reserves, 0u);
+  }
+}
+
+TEST(KvCache, ExhaustionIsAnAnswerAndChangesNothing) {
+  const auto cache = Make(SmallOptions(6));
+  const auto a = cache->Open(kRoot, Prompt(1, 64));
+  ASSERT_TRUE(Compute(*cache, *a, Prompt(1, 64)));
+  const auto b = cache->Open(kRoot, Prompt(2, 64));
+  EXPECT_FALSE(cache->Reserve(*b, 64));
+  EXPECT_EQ(cache->free_blocks(0), 2u);
+  EXPECT_EQ(cache->reserved(*b), 0u);
+  EXPECT_EQ(cache->counters().failed_reserves, 1u);
+  EXPECT_TRUE(cache->Reserve(*b, 32));
+  cache->Close(*a);  // Preempted: what it computed stays until it is needed.
+  EXPECT_EQ(cache->available_blocks(0), 4u);
+  EXPECT_TRUE(Compute(*cache, *b, Prompt(2, 64)));
+  EXPECT_EQ(cache->MatchTokens(kRoot, Prompt(1, 64)), 32u);
+}
+
+TEST(KvCache, SequencesInLockstepKeepOneCopy) {
+  const auto cache = Make(SmallOptions(64, 24));
+  std::vector<SequenceId> ids;
+  for (int i = 0; i < 3; ++i) ids.push_back(*cache->Open(kRoot, Prompt(1, 160)));
+  for (uint32_t end = 20; end <= 160; end += 20) {
+    for (const SequenceId id : ids) ASSERT_TRUE(Compute(*cache, id, Prompt(1, end), 7));
+  }
+  EXPECT_EQ(cache->block_count(0) - cache->free_blocks(0), 10u);
+  EXPECT_EQ(cache->block_count(1) - cache->free_blocks(1), 10u);
+  EXPECT_EQ(cache->counters().duplicate_nodes, 20u);
+}
+
+TEST(KvCache, TenantsNeverMeet) {
+  const auto cache = Make(SmallOptions(64));
+  BlockHash other;
+  other.bytes[0] = 1;
+  Serve(*cache, Prompt(1, 100));
+  EXPECT_EQ(cache->MatchTokens(other, Prompt(1, 100)), 0u);
+  EXPECT_EQ(Serve(*cache, Prompt(1, 100), other), 0u);
+  EXPECT_EQ(cache->tree_only_blocks(0), 14u);
+}
+
+TEST(KvCache, APartialBlockIsKeptUntilALongerOneCoversIt) {
+  const auto cache = Make(SmallOptions(64));
+  Serve(*cache, Prompt(1, 20));
+  EXPECT_EQ(cache->tree_only_blocks(0), 2u);
+  EXPECT_EQ(Serve(*cache, Prompt(1, 25)), 20u);
+  EXPECT_EQ(cache->tree_only_blocks(0), 2u);
+  EXPECT_EQ(Serve(*cache, Prompt(1, 22)), 21u);  // Covered: nothing new is kept.
+  EXPECT_EQ(cache->tree_only_blocks(0), 2u);
+  EXPECT_EQ(Serve(*cache, Prompt(1, 32)), 25u);
+  EXPECT_EQ(cache->tree_only_blocks(0), 2u);
+  EXPECT_EQ(cache->MatchTokens(kRoot, Prompt(1, 40)), 32u);
+}
+
+TEST(KvCache, RejectedDraftsLeaveNoTrace) {
+  const auto cache = Make(SmallOptions(64, 24));
+  const auto id = cache->Open(kRoot, Prompt(1, 30));
+  ASSERT_TRUE(Compute(*cache, *id, Prompt(1, 30)));
+  const std::vector<uint64_t> drafts(40, 0xBAD);
+  ASSERT_TRUE(cache->Reserve(*id, 40));
+  WriteDigests(*cache, *id, drafts);
+  cache->Commit(*id, {});
+  EXPECT_EQ(cache->computed(*id), 30u);
+  ASSERT_TRUE(Compute(*cache, *id, Prompt(1, 31)));
+  // Committed, and then taken back.
+  cache->Truncate(*id, 30);
+  EXPECT_EQ(cache->table(*id, 0).size(), 2u);
+  ASSERT_TRUE(Compute(*cache, *id, Join(Prompt(1, 30), Prompt(2, 40))));
+  cache->Close(*id);
+  EXPECT_EQ(cache->MatchTokens(kRoot, Prompt(1, 40)), 30u);
+}
+
+TEST(KvCache, EverySlotOfSequencesHasALimit) {
+  const auto cache = Make(SmallOptions(8));
+  std::vector<SequenceId> ids;
+  for (int i = 0; i < 4; ++i) ids.push_back(*cache->Open(kRoot, {}));
+  EXPECT_FALSE(cache->Open(kRoot, {}).has_value());
+  EXPECT_FALSE(cache->Fork(ids[0]).has_value());
+  cache->Close(ids[2]);
+  EXPECT_TRUE(cache->Fork(ids[0]).has_value());
+  EXPECT_EQ(cache->open_sequences(), 4u);
+}
+
+TEST(KvCacheDeathTest, Misuse) {
+  const auto cache = Make(SmallOptions(8));
+  const auto id = cache->Open(kRoot, Prompt(1, 8));
+  EXPECT_DEATH(cache->Commit(*id, Prompt(1, 1)), "kv_cache.cc");  // Nothing is reserved.
+  ASSERT_TRUE(cache->Reserve(*id, 2));
+  EXPECT_DEATH(cache->Commit(*id, Prompt(1, 3)), "kv_cache.cc");
+  EXPECT_DEATH((void)cache->Reserve(*id, 4097), "kv_cache.cc");
+  EXPECT_DEATH(cache->Truncate(*id, 1), "kv_cache.cc");
+  EXPECT_DEATH(cache->table(*id, 1), "kv_cache.cc");
+  EXPECT_DEATH(cache->computed(SequenceId{3}), "kv_cache.cc");
+  EXPECT_DEATH(cache->MatchTokens(kRoot, Prompt(1, 4097)), "kv_cache_prefix.cc");
+  cache->Close(*id);
+  EXPECT_DEATH(cache->Close(*id), "kv_cache.cc");
+}
+
+}  // namespace
+}  // namespace kvasir
