@@ -35,9 +35,9 @@ constexpr Alphabet kAlphabet = MakeAlphabet();
 }  // namespace
 
 std::string BpeTextOfByte(uint8_t byte) {
-  const uint32_t code_point = kAlphabet.code_point_of[byte];
-  if (code_point < 0x80) return std::string(1, static_cast<char>(code_point));
-  return {static_cast<char>(0xC0 | code_point >> 6), static_cast<char>(0x80 | (code_point & 0x3F))};
+  std::string text;
+  AppendUtf8(kAlphabet.code_point_of[byte], &text);
+  return text;
 }
 
 bool AppendBytesOfBpeText(std::string_view text, std::string* out) {

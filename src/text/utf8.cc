@@ -47,6 +47,22 @@ Utf8Char DecodeUtf8(std::string_view text, size_t offset) {
   return {code_point, lead.trailing + 1, true, false};
 }
 
+void AppendUtf8(uint32_t code_point, std::string* out) {
+  KV_CHECK(code_point <= 0x10FFFF && (code_point < 0xD800 || code_point > 0xDFFF));
+  const auto trailing = [code_point](uint32_t shift) {
+    return static_cast<char>(0x80 | (code_point >> shift & 0x3F));
+  };
+  if (code_point < 0x80) {
+    out->push_back(static_cast<char>(code_point));
+  } else if (code_point < 0x800) {
+    *out += {static_cast<char>(0xC0 | code_point >> 6), trailing(0)};
+  } else if (code_point < 0x10000) {
+    *out += {static_cast<char>(0xE0 | code_point >> 12), trailing(6), trailing(0)};
+  } else {
+    *out += {static_cast<char>(0xF0 | code_point >> 18), trailing(12), trailing(6), trailing(0)};
+  }
+}
+
 std::optional<size_t> FindInvalidUtf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const Utf8Char character = DecodeUtf8(text, i);

@@ -35,6 +35,9 @@ struct Utf8Char {
 // The character that starts at `offset`. REQUIRES: offset < text.size().
 Utf8Char DecodeUtf8(std::string_view text, size_t offset);
 
+// Appends a character. REQUIRES: it is at most U+10FFFF and no surrogate.
+void AppendUtf8(uint32_t code_point, std::string* out);
+
 // Byte offset of the first ill-formed sequence, or nullopt when the whole text is valid.
 std::optional<size_t> FindInvalidUtf8(std::string_view text);
 
