@@ -1,0 +1,297 @@
+#include <algorithm>
+
+#include "text/jinja_filters.h"
+#include "text/jinja_strings.h"
+#include "text/jinja_unicode.h"
+
+namespace kvasir::jinja {
+namespace {
+
+template <CaseChange change>
+StatusOr<Value> CaseFilter(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
+  KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  return runtime.String(ChangeCase(text, change));
+}
+
+// Unlike str.title(), a word begins after white space, - ( { [ or <.
+StatusOr<Value> Title(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
+  KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  const std::string_view bytes = text.view();
+  TracedText out;
+  bool starts_word = true;
+  for (size_t i = 0; i < bytes.size(); i += CharLength(bytes, i)) {
+    const uint32_t c = CodePointAt(bytes, i);
+    const bool splits = IsSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
+    out.Append(starts_word ? ToUpper(c) : ToLower(c), text.TrustedAt(i));
+    starts_word = splits;
+  }
+  return runtime.String(std::move(out));
+}
+
+StatusOr<Value> ToString(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
+  KV_ASSIGN_OR_RETURN(TracedText text, runtime.Text(self));
+  return runtime.String(std::move(text));
+}
+
+StatusOr<Value> Escape(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
+  KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  TracedText out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text.view()[i];
+    std::string_view escaped = text.view().substr(i, 1);
+    if (c == '&') escaped = "&amp;";
+    if (c == '<') escaped = "&lt;";
+    if (c == '>') escaped = "&gt;";
+    if (c == '\'') escaped = "&#39;";
+    if (c == '"') escaped = "&#34;";
+    out.Append(escaped, text.TrustedAt(i));
+  }
+  return runtime.String(std::move(out));
+}
+
+StatusOr<Value> Trim(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"chars"}));
+  KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  if (!bound.has(0) || bound[0].is(Kind::kNone)) {
+    return runtime.String(Strip(text, std::nullopt, true, true));
+  }
+  KV_ASSIGN_OR_RETURN(const TracedText chars, bound.Text(0, ""));
+  return runtime.String(Strip(text, chars.view(), true, true));
+}
+
+StatusOr<Value> ReplaceFilter(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"old", "new", "count"}, 2));
+  KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  KV_ASSIGN_OR_RETURN(const TracedText from, runtime.Text(bound[0]));
+  KV_ASSIGN_OR_RETURN(const TracedText to, runtime.Text(bound[1]));
+  int64_t limit = -1;
+  if (bound.has(2) && !bound[2].is(Kind::kNone)) {
+    KV_ASSIGN_OR_RETURN(limit, bound.Int(2, -1));
+  }
+  KV_ASSIGN_OR_RETURN(TracedText out, Replace(runtime, text, from.view(), to, limit));
+  return runtime.String(std::move(out));
+}
+
+// The byte ranges of the lines of `text`, line ends excluded.
+std::vector<std::pair<size_t, size_t>> LineRanges(std::string_view text) {
+  std::vector<std::pair<size_t, size_t>> lines;
+  size_t begin = 0;
+  for (size_t i = 0; i < text.size();) {
+    const size_t length = CharLength(text, i);
+    if (!IsLineEnd(CodePointAt(text, i))) {
+      i += length;
+      continue;
+    }
+    lines.emplace_back(begin, i);
+    i += text.substr(i, 2) == "\r\n" ? 2 : length;
+    begin = i;
+  }
+  if (begin < text.size()) lines.emplace_back(begin, text.size());
+  return lines;
+}
+
+StatusOr<Value> Indent(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"width", "first", "blank"}));
+  KV_ASSIGN_OR_RETURN(TracedText text, runtime.Text(self));
+  TracedText indention;
+  if (bound.has(0) && bound[0].is(Kind::kString)) {
+    indention = bound[0].text();
+  } else {
+    KV_ASSIGN_OR_RETURN(const int64_t width, bound.Int(0, 4));
+    if (width > 4096) return ResourceExhausted("a width over 4096");
+    indention.Append(std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' '), false);
+  }
+  text.Append("\n", false);  // So that a trailing line end counts as an empty last line.
+  const auto lines = LineRanges(text.view());
+  KV_RETURN_IF_ERROR(runtime.Allocate(lines.size() * (indention.size() + 32)));
+  TracedText out;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const auto [begin, end] = lines[i];
+    // The line end itself comes from the text, if it was there.
+    if (i > 0) out.Append("\n", text.TrustedAt(begin - 1));
+    const bool indents = i == 0 ? bound.Truthy(1, false) : (begin < end || bound.Truthy(2, false));
+    if (indents) out.Append(indention);
+    out.AppendSlice(text, begin, end);
+  }
+  return runtime.String(std::move(out));
+}
+
+StatusOr<Value> Center(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"width"}));
+  KV_ASSIGN_OR_RETURN(const int64_t width, bound.Int(0, 80));
+  KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  const auto length = static_cast<int64_t>(CodePointCount(text.view()));
+  if (width > (1 << 20)) return ResourceExhausted("a width over a million");
+  if (width <= length) return runtime.String(text);
+  const int64_t missing = width - length;
+  const int64_t left = missing / 2 + (missing & width & 1);
+  TracedText out(std::string(static_cast<size_t>(left), ' '), false);
+  out.Append(text);
+  out.Append(std::string(static_cast<size_t>(missing - left), ' '), false);
+  return runtime.String(std::move(out));
+}
+
+StatusOr<Value> Truncate(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_ASSIGN_OR_RETURN(const Bound bound,
+                      Bound::Make(arguments, {"length", "killwords", "end", "leeway"}));
+  KV_ASSIGN_OR_RETURN(const int64_t length, bound.Int(0, 255));
+  KV_ASSIGN_OR_RETURN(const TracedText end, bound.Text(2, "..."));
+  int64_t leeway = 5;
+  if (bound.has(3) && !bound[3].is(Kind::kNone)) {
+    KV_ASSIGN_OR_RETURN(leeway, bound.Int(3, 5));
+  }
+  KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  const auto end_length = static_cast<int64_t>(CodePointCount(end.view()));
+  if (length < end_length || leeway < 0) {
+    return InvalidArgument("length {} or leeway {} is too small", length, leeway);
+  }
+  const std::vector<size_t> offsets = CharOffsets(text.view());
+  const auto count = static_cast<int64_t>(offsets.size()) - 1;
+  if (count <= length || count - length <= leeway) return runtime.String(text);
+  size_t stop = offsets[static_cast<size_t>(length - end_length)];
+  if (!bound.Truthy(1, false)) {
+    const size_t space = text.view().substr(0, stop).rfind(' ');
+    if (space != std::string_view::npos) stop = space;
+  }
+  TracedText out = text.Slice(0, stop);
+  out.Append(end);
+  return runtime.String(std::move(out));
+}
+
+StatusOr<Value> WordCount(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
+  KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  int64_t count = 0;
+  bool in_word = false;
+  for (size_t i = 0; i < text.size(); i += CharLength(text.view(), i)) {
+    const uint32_t c = CodePointAt(text.view(), i);
+    const bool is_word = IsAlpha(c) || IsNumeric(c) || c == '_';
+    if (is_word && !in_word) ++count;
+    in_word = is_word;
+  }
+  return Value::Int(count);
+}
+
+void AppendQuoted(const TracedText& text, bool keeps_slash, TracedText* out) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text.view()[i];
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                       c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && keeps_slash);
+    if (plain) {
+      out->Append(text.view().substr(i, 1), text.TrustedAt(i));
+    } else if (c == ' ' && !keeps_slash) {
+      out->Append("+", text.TrustedAt(i));
+    } else {
+      out->Append(fmt::format("%{:02X}", static_cast<unsigned char>(c)), text.TrustedAt(i));
+    }
+  }
+}
+
+StatusOr<Value> UrlEncode(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
+  TracedText out;
+  const bool is_query = self.is(Kind::kDict) || self.is(Kind::kSequence);
+  if (!is_query) {
+    KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+    AppendQuoted(text, true, &out);
+    return runtime.String(std::move(out));
+  }
+  std::vector<std::pair<Value, Value>> pairs;
+  if (self.is(Kind::kDict)) {
+    pairs = self.dict().entries;
+  } else {
+    KV_ASSIGN_OR_RETURN(const ValueList items, Iterate(runtime, self));
+    for (const Value& item : items) {
+      KV_ASSIGN_OR_RETURN(const ValueList pair, Iterate(runtime, item));
+      if (pair.size() != 2) return InvalidArgument("needs pairs");
+      pairs.emplace_back(pair[0], pair[1]);
+    }
+  }
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    if (i > 0) out.Append("&", false);
+    KV_ASSIGN_OR_RETURN(const TracedText key, runtime.Text(pairs[i].first));
+    KV_ASSIGN_OR_RETURN(const TracedText value, runtime.Text(pairs[i].second));
+    AppendQuoted(key, false, &out);
+    out.Append("=", false);
+    AppendQuoted(value, false, &out);
+  }
+  return runtime.String(std::move(out));
+}
+
+StatusOr<Value> FormatFilter(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  if (arguments.named.empty()) {
+    KV_ASSIGN_OR_RETURN(const Value values,
+                        runtime.Sequence(arguments.positional, SequenceType::kTuple));
+    return FormatPercent(runtime, text, values);
+  }
+  if (!arguments.positional.empty()) {
+    return InvalidArgument("takes positional or keyword arguments, not both");
+  }
+  auto dict = std::make_shared<DictObject>();
+  for (const auto& [key, value] : arguments.named) dict->Set(key, value);
+  KV_ASSIGN_OR_RETURN(const Value values, runtime.Dict(std::move(dict)));
+  return FormatPercent(runtime, text, values);
+}
+
+// Drops <tags> and <!-- comments --> and collapses white space.
+StatusOr<Value> StripTags(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
+  KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  const std::string_view bytes = text.view();
+  TracedText plain;
+  for (size_t i = 0; i < bytes.size();) {
+    if (bytes[i] == '<') {
+      const bool comment = bytes.substr(i, 4) == "<!--";
+      const size_t close = comment ? bytes.find("-->", i + 4) : bytes.find('>', i);
+      if (close != bytes.npos) {
+        i = close + (comment ? 3 : 1);
+        continue;
+      }
+    }
+    plain.AppendSlice(text, i, i + 1);
+    ++i;
+  }
+  TracedText out;
+  const std::string_view view = plain.view();
+  for (size_t i = SkipSpaces(view, 0); i < view.size();) {
+    size_t end = i;
+    while (end < view.size() && !IsSpace(CodePointAt(view, end))) end += CharLength(view, end);
+    if (!out.empty()) out.Append(" ", false);
+    out.AppendSlice(plain, i, end);
+    i = SkipSpaces(view, end);
+  }
+  return runtime.String(std::move(out));
+}
+
+}  // namespace
+
+const std::vector<NativeEntry>& TextFilters() {
+  static const std::vector<NativeEntry> kFilters = {
+      {"upper", CaseFilter<CaseChange::kUpper>},
+      {"lower", CaseFilter<CaseChange::kLower>},
+      {"capitalize", CaseFilter<CaseChange::kCapitalize>},
+      {"title", Title},
+      {"string", ToString},
+      {"safe", ToString},
+      {"escape", Escape},
+      {"e", Escape},
+      {"forceescape", Escape},
+      {"trim", Trim},
+      {"replace", ReplaceFilter},
+      {"indent", Indent},
+      {"center", Center},
+      {"truncate", Truncate},
+      {"wordcount", WordCount},
+      {"urlencode", UrlEncode},
+      {"format", FormatFilter},
+      {"striptags", StripTags},
+  };
+  return kFilters;
+}
+
+}  // namespace kvasir::jinja

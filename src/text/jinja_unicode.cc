@@ -1,0 +1,210 @@
+#include "text/jinja_unicode.h"
+
+#include <utf8proc.h>
+
+namespace kvasir::jinja {
+namespace {
+
+bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+
+// The characters whose upper case is more than one character and that real text contains.
+std::string_view FullUpper(uint32_t code_point) {
+  switch (code_point) {
+    case 0xdf:
+      return "SS";
+    case 0x149:
+      return "\xca\xbcN";
+    case 0x1f0:
+      return "J\xcc\x8c";
+    case 0xfb00:
+      return "FF";
+    case 0xfb01:
+      return "FI";
+    case 0xfb02:
+      return "FL";
+    case 0xfb03:
+      return "FFI";
+    case 0xfb04:
+      return "FFL";
+    case 0xfb05:
+    case 0xfb06:
+      return "ST";
+    default:
+      return {};
+  }
+}
+
+std::string Encode(uint32_t code_point) {
+  std::string out;
+  AppendUtf8(code_point, &out);
+  return out;
+}
+
+utf8proc_category_t Category(uint32_t code_point) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(code_point));
+}
+
+}  // namespace
+
+size_t CharLength(std::string_view text, size_t offset) {
+  const auto lead = static_cast<unsigned char>(text[offset]);
+  size_t want = 1;
+  if (lead >= 0xf0 && lead < 0xf8) {
+    want = 4;
+  } else if (lead >= 0xe0 && lead < 0xf0) {
+    want = 3;
+  } else if (lead >= 0xc0 && lead < 0xe0) {
+    want = 2;
+  }
+  size_t length = 1;
+  while (length < want && offset + length < text.size() && IsContinuation(text[offset + length])) {
+    ++length;
+  }
+  return length == want ? want : 1;
+}
+
+uint32_t CodePointAt(std::string_view text, size_t offset) {
+  const size_t length = CharLength(text, offset);
+  const auto byte = [&](size_t i) {
+    return static_cast<uint32_t>(static_cast<unsigned char>(text[offset + i]));
+  };
+  switch (length) {
+    case 2:
+      return (byte(0) & 0x1f) << 6 | (byte(1) & 0x3f);
+    case 3:
+      return (byte(0) & 0x0f) << 12 | (byte(1) & 0x3f) << 6 | (byte(2) & 0x3f);
+    case 4:
+      return (byte(0) & 0x07) << 18 | (byte(1) & 0x3f) << 12 | (byte(2) & 0x3f) << 6 |
+             (byte(3) & 0x3f);
+    default:
+      return byte(0);
+  }
+}
+
+size_t CodePointCount(std::string_view text) {
+  size_t count = 0;
+  for (size_t i = 0; i < text.size(); i += CharLength(text, i)) ++count;
+  return count;
+}
+
+std::vector<size_t> CharOffsets(std::string_view text) {
+  std::vector<size_t> offsets;
+  offsets.reserve(text.size() + 1);
+  for (size_t i = 0; i < text.size(); i += CharLength(text, i)) offsets.push_back(i);
+  offsets.push_back(text.size());
+  return offsets;
+}
+
+bool AppendUtf8(uint32_t code_point, std::string* out) {
+  if (code_point > 0x10ffff || (code_point >= 0xd800 && code_point < 0xe000)) return false;
+  utf8proc_uint8_t buffer[4];
+  const auto length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code_point), buffer);
+  out->append(reinterpret_cast<const char*>(buffer), static_cast<size_t>(length));
+  return true;
+}
+
+bool IsValidUtf8(std::string_view text) {
+  size_t i = 0;
+  while (i < text.size()) {
+    if (static_cast<unsigned char>(text[i]) < 0x80) {
+      ++i;
+      continue;
+    }
+    utf8proc_int32_t code_point = 0;
+    const auto length =
+        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + i,
+                         static_cast<utf8proc_ssize_t>(text.size() - i), &code_point);
+    if (length <= 0) return false;
+    i += static_cast<size_t>(length);
+  }
+  return true;
+}
+
+bool IsSpace(uint32_t c) {
+  if (c < 0x80) return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20);
+  return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
+         c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+bool IsLineEnd(uint32_t c) {
+  return (c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
+         c == 0x2029;
+}
+
+bool IsAlpha(uint32_t c) {
+  const auto category = Category(c);
+  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+}
+
+bool IsDecimal(uint32_t c) { return Category(c) == UTF8PROC_CATEGORY_ND; }
+
+bool IsNumeric(uint32_t c) {
+  const auto category = Category(c);
+  return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
+}
+
+bool IsUpper(uint32_t c) {
+  return Category(c) == UTF8PROC_CATEGORY_LU || (c >= 0x2160 && c <= 0x216f) ||
+         (c >= 0x24b6 && c <= 0x24cf);
+}
+
+bool IsLower(uint32_t c) {
+  return Category(c) == UTF8PROC_CATEGORY_LL || c == 0xaa || c == 0xba ||
+         (c >= 0x2170 && c <= 0x217f) || (c >= 0x24d0 && c <= 0x24e9);
+}
+
+bool IsPrintable(uint32_t c) {
+  if (c == ' ') return true;
+  switch (Category(c)) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return false;
+    default:
+      return true;
+  }
+}
+
+std::string ToUpper(uint32_t c) {
+  const std::string_view full = FullUpper(c);
+  if (!full.empty()) return std::string(full);
+  return Encode(static_cast<uint32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
+}
+
+std::string ToLower(uint32_t c) {
+  if (c == 0x130) return "i\xcc\x87";
+  return Encode(static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+}
+
+std::string ToTitle(uint32_t c) {
+  if (c == 0xdf) return "Ss";
+  const std::string_view full = FullUpper(c);
+  if (!full.empty() && full[0] == 'F') {
+    std::string out(full);
+    for (size_t i = 1; i < out.size(); ++i) out[i] = static_cast<char>(out[i] + 32);
+    return out;
+  }
+  return Encode(static_cast<uint32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
+}
+
+size_t SkipSpaces(std::string_view text, size_t begin) {
+  while (begin < text.size() && IsSpace(CodePointAt(text, begin))) begin += CharLength(text, begin);
+  return begin;
+}
+
+size_t DropTrailingSpaces(std::string_view text, size_t begin, size_t end) {
+  while (end > begin) {
+    size_t start = end - 1;
+    while (start > begin && IsContinuation(text[start])) --start;
+    if (!IsSpace(CodePointAt(text.substr(0, end), start))) break;
+    end = start;
+  }
+  return end;
+}
+
+}  // namespace kvasir::jinja
