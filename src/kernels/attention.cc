@@ -55,6 +55,24 @@ const uint16_t* UnitOf(const PagedKv& kv, size_t offset, uint32_t head_dim, uint
   return reinterpret_cast<const uint16_t*>(block + offset + unit * unit_bytes);
 }
 
+// Pointers to the units that hold tokens [lowest, highest) of the chunk at `base`; no others are
+// touched. The next chunk's are only hints, but looked up only where the tile sees them too.
+void ResolveUnits(const AttentionTile& tile, uint32_t base, uint32_t lowest, uint32_t highest,
+                  AttentionJob& job) {
+  for (uint32_t unit = 0; unit < kChunkTokens / kUnitTokens; ++unit) {
+    const uint32_t token = unit * kUnitTokens;
+    const bool seen = token + kUnitTokens > lowest && token < highest;
+    job.k[unit] = seen ? UnitOf(tile.kv, tile.kv.k_offset, tile.head_dim, base + token) : nullptr;
+    job.v[unit] = seen ? UnitOf(tile.kv, tile.kv.v_offset, tile.head_dim, base + token) : nullptr;
+  }
+  const uint32_t last = tile.first_position + tile.row_count - 1;
+  for (uint32_t unit = 0; unit < AttentionJob::kAhead; ++unit) {
+    const uint32_t position = base + kChunkTokens + unit * kUnitTokens;
+    const bool seen = lowest < highest && position <= last;
+    job.after[unit] = seen ? UnitOf(tile.kv, tile.kv.k_offset, tile.head_dim, position) : nullptr;
+  }
+}
+
 }  // namespace
 
 ChunkRange ChunksOf(const AttentionTile& tile) {
@@ -92,12 +110,7 @@ void AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionState
       job.end[row] = sees ? static_cast<int>(last) : 0;
     }
   }
-  for (uint32_t unit = 0; unit < kChunkTokens / kUnitTokens; ++unit) {
-    const uint32_t token = unit * kUnitTokens;
-    const bool seen = token + kUnitTokens > lowest && token < highest;
-    job.k[unit] = seen ? UnitOf(tile.kv, tile.kv.k_offset, tile.head_dim, base + token) : nullptr;
-    job.v[unit] = seen ? UnitOf(tile.kv, tile.kv.v_offset, tile.head_dim, base + token) : nullptr;
-  }
+  ResolveUnits(tile, base, lowest, highest, job);
   ActiveAttention().chunk(job);
 }
 

@@ -15,12 +15,14 @@ struct AttentionJob {
   static constexpr int kRows = 64;
   static constexpr int kUnits = 16;
   static constexpr int kTokens = 256;
+  static constexpr int kAhead = 4;
 
   const float* q[kRows];      // [head_dim] of each row
   int begin[kRows];           // Row r sees tokens begin[r] .. end[r] - 1; none when they are equal.
   int end[kRows];             //
   const uint16_t* k[kUnits];  // K unit [head_dim][16]; null where no row sees any of its tokens.
   const uint16_t* v[kUnits];  // V unit [16][head_dim]; likewise.
+  const uint16_t* after[kAhead];  // First K units of the next chunk, to prefetch; may be null.
   int rows;
   int head_dim;
   float scale;
