@@ -32,7 +32,7 @@ std::string Grouped(uint64_t value) {
 }
 
 // Printable on a terminal whatever the file says: control codes (also the second set, U+0080 to
-// U+009F) as \\xNN, newlines kept when `keep_newlines`; other UTF-8 stays.
+// U+009F) as \xNN, newlines kept when `keep_newlines`; other UTF-8 stays.
 std::string Printable(std::string_view text, bool keep_newlines = false) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -40,11 +40,10 @@ std::string Printable(std::string_view text, bool keep_newlines = false) {
     const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : '\0');
     const bool is_second_set = byte == 0xc2 && next >= 0x80 && next < 0xa0;
     const bool is_control = byte < 0x20 || byte == 0x7f || is_second_set;
-    if (is_control && !(keep_newlines && byte == '\n')) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += text[i];
-    }
+    if (is_control && !(keep_newlines && byte == '\n')) out += fmt::format("\\x{:02x}", byte);
+    if (is_second_set) out += fmt::format("\\x{:02x}", next);
+    if (!is_control || (keep_newlines && byte == '\n')) out += text[i];
+    if (is_second_set) ++i;
   }
   return out;
 }

@@ -91,14 +91,14 @@ TEST(ModelReport, HostileNamesCannotDriveATerminal) {
   writer.String("general.name", "\x1b]0;owned\x07\xff");
   writer.String("tokenizer.ggml.model", "a\nb");
   writer.Strings("tokenizer.ggml.tokens", {"x"});
-  writer.String("tokenizer.chat_template", "one\ntwo\x1b[2J");
+  writer.String("tokenizer.chat_template", "one\ntwo\x1b[2J\xc2\x9bz\xc3\xa9");
   const auto report = Report(writer.Finish());
   ASSERT_TRUE(report.ok()) << MessageOf(report.status());
   const std::string text = RenderText(*report);
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
   EXPECT_THAT(text, HasSubstr("\\x1b]0;owned\\x07"));
   EXPECT_THAT(text, HasSubstr("a\\x0ab"));
-  EXPECT_THAT(text, HasSubstr("one\ntwo\\x1b[2J"));
+  EXPECT_THAT(text, HasSubstr("one\ntwo\\x1b[2J\\xc2\\x9bz\xc3\xa9\n"));
   EXPECT_FALSE(nlohmann::json::parse(RenderJson(*report)).is_discarded());
 }
 
