@@ -176,10 +176,9 @@ class BenchModelCommand : public Command {
     PrefillResult result;
     result.timing = Summarise(seconds);
     result.tok_s = prefill_tokens_ / result.timing.median_s;
-    const double macs =
-        static_cast<double>(model.weights().layer_macs()) * prefill_tokens_ +
-        static_cast<double>(model.weights().head_macs()) +
-        AttentionMacs(model.config(), 0, prefill_tokens_);
+    const double macs = static_cast<double>(model.weights().layer_macs()) * prefill_tokens_ +
+                        static_cast<double>(model.weights().head_macs()) +
+                        AttentionMacs(model.config(), 0, prefill_tokens_);
     result.gmac_s = macs / result.timing.median_s * 1e-9;
     return result;
   }

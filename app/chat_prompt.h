@@ -5,9 +5,10 @@
 #ifndef KVASIR_APP_CHAT_PROMPT_H_
 #define KVASIR_APP_CHAT_PROMPT_H_
 
-#include <memory>
+#include <ctime>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -22,10 +23,16 @@ struct ChatMessage {
   std::string content;
 };
 
+// This moment in the local time zone, for templates that ask for the date.
+std::tm LocalTimeNow();
+
+// The template in the file `template_path` or, when that is empty, the model's own.
+// kInvalidArgument when the model has none, or when it does not parse (naming the file, if any).
+StatusOr<ChatTemplate> LoadChatTemplate(const TextModel& text, const std::string& template_path);
+
 class ChatPrompt {
  public:
-  // `template_path` empty: the model's own template; kInvalidArgument when it has none.
-  // `text` must outlive it.
+  // As LoadChatTemplate. `text` must outlive it.
   static StatusOr<ChatPrompt> Create(const TextModel& text, const std::string& template_path);
 
   // The prompt that asks for the next assistant message.

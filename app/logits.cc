@@ -128,8 +128,7 @@ class LogitsCommand : public Command {
     fmt::print("{{\"positions\": [");
     for (size_t done = 0; done < tokens.size();) {
       const size_t rows = std::min<size_t>(kLogitsRows, tokens.size() - done);
-      KV_RETURN_IF_ERROR(
-          ComputeChunk(model, *id, std::span(tokens).subspan(done, rows), wanted));
+      KV_RETURN_IF_ERROR(ComputeChunk(model, *id, std::span(tokens).subspan(done, rows), wanted));
       done += rows;
     }
     fmt::print("\n]}}\n");

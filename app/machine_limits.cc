@@ -17,7 +17,7 @@ namespace {
 constexpr int kRounds = 5;
 constexpr size_t kBufferBytes = size_t{384} << 20;
 constexpr uint32_t kSliceBytes = 1u << 20;
-constexpr int kChains = 10;           // Independent sums: hide the latency of every current core.
+constexpr int kChains = 10;          // Independent sums: hide the latency of every current core.
 constexpr int kInnerLoops = 400000;  // About 2 ms a round.
 
 // What a loop computed goes here, so that the compiler cannot drop it.

@@ -89,8 +89,8 @@ class RunCommand : public Command {
  private:
   // Checks and loads what can be judged without the model, so that mistakes do not wait for it.
   Status ReadPrompt() {
-    const int given = int{prompt_.has_value()} + int{prompt_file_.has_value()} +
-                      int{prompt_tokens_.has_value()};
+    const int given =
+        int{prompt_.has_value()} + int{prompt_file_.has_value()} + int{prompt_tokens_.has_value()};
     if (given != 1) {
       return InvalidArgument("run: give {} of -p TEXT, -f FILE and --prompt-tokens IDS",
                              given == 0 ? "one" : "only one");

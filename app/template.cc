@@ -1,0 +1,100 @@
+// kvasir template: the prompt that a chat template makes of messages.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "chat_prompt.h"
+#include "command.h"
+#include "engine/text_model.h"
+#include "io/mapped_file.h"
+#include "model/gguf_file.h"
+#include "model_path.h"
+#include "text_input.h"
+
+namespace kvasir {
+namespace {
+
+std::string TimeProblem(const std::string& text) {
+  const StatusOr<std::tm> time = ParseIsoTime(text);
+  return time.ok() ? std::string() : std::string(MessageOf(time.status()));
+}
+
+class TemplateCommand : public Command {
+ public:
+  std::vector<std::string> path() const override { return {"template"}; }
+  std::string description() const override {
+    return "Print the prompt that a chat template makes of messages";
+  }
+
+  void Register(CLI::App& app) override {
+    AddModelPath(app, &path_);
+    app.add_option("--messages", messages_path_, "JSON array of messages; - is stdin")
+        ->type_name("FILE")
+        ->required();
+    app.add_option("--tools", tools_path_, "JSON array of tools")->type_name("FILE");
+    app.add_option("--template", template_path_, "Use this Jinja template, not the model's")
+        ->type_name("FILE");
+    app.add_option("--now", now_, "What strftime_now sees, as 2026-01-02T03:04:05 (default: now)")
+        ->type_name("TIME")
+        ->check(TimeProblem);
+    app.add_flag("--no-generation-prompt", no_generation_prompt_,
+                 "Do not open the next assistant message");
+  }
+
+  StatusOr<int> Run() override {
+    ChatInput input;
+    KV_ASSIGN_OR_RETURN(input.messages_json, ReadText(messages_path_));
+    if (!tools_path_.empty()) {
+      KV_ASSIGN_OR_RETURN(input.tools_json, ReadText(tools_path_));
+    }
+    KV_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path_));
+    KV_ASSIGN_OR_RETURN(const std::unique_ptr<TextModel> text, LoadText(file));
+    StatusOr<ChatTemplate> parsed = LoadChatTemplate(*text, template_path_);
+    if (!parsed.ok()) {
+      return template_path_.empty() ? WithPrefix(parsed.status(), path_) : parsed.status();
+    }
+    input.add_generation_prompt = !no_generation_prompt_;
+    input.bos_token = text->bos_text();
+    input.eos_token = text->eos_text();
+    input.now = LocalTimeNow();
+    if (!now_.empty()) {
+      KV_ASSIGN_OR_RETURN(input.now, ParseIsoTime(now_));
+    }
+    const StatusOr<RenderedPrompt> prompt = parsed->Render(input);
+    if (!prompt.ok()) return WithPrefix(prompt.status(), SourceOf(prompt.status()));
+    std::fwrite(prompt->text.data(), 1, prompt->text.size(), stdout);
+    return kExitOk;
+  }
+
+ private:
+  StatusOr<std::unique_ptr<TextModel>> LoadText(const MappedFile& file) const {
+    const StatusOr<GgufFile> gguf = GgufFile::Parse(file.bytes());
+    if (!gguf.ok()) return WithPrefix(gguf.status(), path_);
+    StatusOr<std::unique_ptr<TextModel>> text = TextModel::Load(*gguf);
+    if (!text.ok()) return WithPrefix(text.status(), path_);
+    return text;
+  }
+
+  // The file that an error of Render is about.
+  std::string SourceOf(const Status& status) const {
+    const std::string_view message = MessageOf(status);
+    if (message.rfind("messages", 0) == 0) return InputName(messages_path_);
+    if (message.rfind("tools", 0) == 0) return InputName(tools_path_);
+    return template_path_.empty() ? path_ : InputName(template_path_);
+  }
+
+  std::string path_;
+  std::string messages_path_;
+  std::string tools_path_;
+  std::string template_path_;
+  std::string now_;
+  bool no_generation_prompt_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeTemplateCommand() { return std::make_unique<TemplateCommand>(); }
+
+}  // namespace kvasir

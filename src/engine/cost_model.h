@@ -1,0 +1,48 @@
+// CostModel: predicts how long a step takes, so that a chunk of a long prompt can be sized to keep
+// the gap between two tokens of a running stream bounded.
+//
+// A row costs its share of the matrices plus attention over the tokens before it:
+//   cost(row at depth d) = linear_macs + attention_macs * d   [multiply-accumulates]
+// The rate is learned on line from measured steps (exponential average); before the first
+// measurement a cautious guess stands in. Deterministic: a function of what Observe was told.
+// Thread: engine thread.
+#ifndef KVASIR_ENGINE_COST_MODEL_H_
+#define KVASIR_ENGINE_COST_MODEL_H_
+
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace kvasir {
+
+class CostModel {
+ public:
+  struct Options {
+    double linear_macs = 1e8;       // Per row, all layers.
+    double attention_macs = 3.5e4;  // Per row and token of context.
+    double initial_macs_per_us = 5e4;
+  };
+  explicit CostModel(const Options& options);
+
+  // Work of `rows` consecutive rows that begin at `depth` tokens of context.
+  double RowsCost(uint32_t rows, uint32_t depth) const;
+
+  // The most rows from `depth` on, at most `limit`, whose time stays within `budget_us`; may be 0.
+  uint32_t RowsWithin(double budget_us, uint32_t depth, uint32_t limit) const;
+
+  double MicrosecondsFor(double cost) const { return cost / macs_per_us_; }
+
+  // A step of this total cost took that long. Steps of few rows are bound by memory, not by work,
+  // and say nothing about the rate: they are ignored.
+  void Observe(double cost, uint32_t rows, TimeUs elapsed_us);
+
+  double macs_per_us() const { return macs_per_us_; }
+
+ private:
+  Options options_;
+  double macs_per_us_;
+};
+
+}  // namespace kvasir
+
+#endif  // KVASIR_ENGINE_COST_MODEL_H_

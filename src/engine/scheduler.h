@@ -1,0 +1,174 @@
+// Scheduler: which tokens of which sequences the next step computes.
+//
+// Continuous batching by Plan -> act -> Commit: Plan() decides and returns a value, the caller runs
+// the model on it, Commit() takes the chosen tokens. No I/O, no clock (time is an argument), no
+// locks: the same calls give the same decisions, so that tests and simulations replay it.
+//
+// There is no prefill and no decode phase: a sequence has known tokens and computed ones, and each
+// step moves computed towards known within the step's rows. Rules (docs/SCHEDULING.md has the
+// reasons):
+//  - Admission, in this order: priority (lower first; waiting improves it by one per ageing_us, up
+//  to the best
+//    priority that is waiting or running), fewest running sequences of its tenant, first come
+//    first. A request whose next block is being computed by a running sequence waits for it,
+//    holding nothing (in-flight dedupe); others pass it by. One that does not fit the KV memory
+//    holds up those behind it.
+//  - At max_batch, and when a block is needed, the sequence that ranks worst makes way
+//  (preemption): it
+//    publishes what it computed and goes back to the queue with its old place. Admitted by ageing,
+//    it keeps the better rank.
+//  - Within a step, sequences one token behind go first, each one row. What the step has left for
+//  longer
+//    ones goes to the shortest remainder first, unless one has waited longer than
+//    prefill_ageing_us. While streams run the remainder is bounded by step_target_us (predicted) or
+//    by prefill_chunk.
+//  - choice_count > 1: choice 0 reads the prompt, the others are forked from it and share its
+//  blocks; those
+//    that find no place wait in the queue and match the prompt in the cache.
+//
+// Invariant: every submitted request ends exactly once, by Plan or by Commit.
+// Thread: engine thread. Steady decoding allocates nothing but the events' text.
+// Source: Yu et al. 2022 (Orca); Kwon et al. 2023 (PagedAttention); Agrawal et al. 2024
+// (Sarathi-Serve).
+#ifndef KVASIR_ENGINE_SCHEDULER_H_
+#define KVASIR_ENGINE_SCHEDULER_H_
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/cost_model.h"
+#include "engine/generate_request.h"
+#include "engine/step_plan.h"
+#include "kv/kv_cache.h"
+#include "text/tokenizer.h"
+
+namespace kvasir {
+
+struct SchedulerOptions {
+  uint32_t max_batch = 32;          // Running sequences.
+  uint32_t max_batch_tokens = 512;  // Rows a step.
+  uint32_t max_logits_rows = 64;    // As the runner's.
+  uint32_t max_queue = 512;         // Waiting sequences; beyond that Submit refuses.
+  uint32_t prefill_chunk = 0;       // Rows for prompts in a step with running streams; 0: by time.
+  TimeUs step_target_us = 80'000;   // For prefill_chunk 0.
+  TimeUs ageing_us = 5'000'000;     // Waiting this long is worth one level of priority.
+  TimeUs prefill_ageing_us = 1'000'000;
+  TimeUs batch_wait_us = 0;  // When nothing runs: wait this long for company.
+};
+
+// Totals since construction, and gauges of the moment.
+struct SchedulerCounters {
+  uint64_t submitted = 0;
+  uint64_t refused = 0;  // Queue full.
+  uint64_t finished = 0;
+  uint64_t cancelled = 0;
+  uint64_t timed_out = 0;
+  uint64_t preemptions = 0;
+  uint64_t dedupe_waits = 0;     // Requests that waited for another one's blocks.
+  uint64_t prompt_tokens = 0;    // Of admitted requests.
+  uint64_t cached_tokens = 0;    // Of those, found in the cache.
+  uint64_t computed_tokens = 0;  // Rows of all steps.
+  uint64_t generated_tokens = 0;
+  uint64_t steps = 0;
+  uint32_t running = 0;
+  uint32_t waiting = 0;
+};
+
+class Scheduler {
+ public:
+  // `kv` and `tokenizer` must outlive it. REQUIRES: kv has room for max_batch sequences.
+  Scheduler(const SchedulerOptions& options, const CostModel::Options& cost, KvCache& kv,
+            const Tokenizer& tokenizer, uint32_t vocab_size);
+  ~Scheduler();
+
+  // Takes a request into the queue. kInvalidArgument as Sequence::Create, or when the KV memory
+  // could never hold it; kResourceExhausted when the queue is full. Nothing happened then.
+  // REQUIRES: a new id.
+  Status Submit(GenerateRequest request, TimeUs now);
+
+  // Ends a request at the next Plan; unknown and ended ids are ignored.
+  void Cancel(RequestId id);
+  // Ends all.
+  void CancelAll(RequestEnd end);
+
+  // Decides the next step; the batch may be empty (nothing to do, or company is awaited until
+  // NextWakeUp()). `outcome` gets what ended meanwhile. The plan is valid until the next call.
+  const StepPlan& Plan(TimeUs now, StepOutcome* outcome);
+
+  // Takes the step's results: tokens[i] belongs to plan.samples[i], scores[i] to plan.scores[i].
+  // `elapsed_us` is what acting took. REQUIRES: the last Plan's batch was run.
+  void Commit(std::span<const SampledToken> tokens, std::span<const SampledToken> scores,
+              TimeUs now, TimeUs elapsed_us, StepOutcome* outcome);
+
+  bool idle() const { return requests_.empty(); }
+  // When an idle caller must call Plan again at the latest: the earliest deadline or the end of the
+  // wait.
+  TimeUs NextWakeUp() const;
+
+  const SchedulerCounters& counters() const { return counters_; }
+  const CostModel& cost_model() const { return cost_model_; }
+
+  // Crashes on the first broken rule. O(everything): for tests.
+  void CheckInvariants() const;
+
+ private:
+  struct Request;
+  struct Choice;
+  enum class State : uint8_t;
+
+  void ExpireRequests(TimeUs now, StepOutcome* outcome);
+  void Admit(TimeUs now);
+  Choice* NextInLine(TimeUs now);
+  bool WaitsForAnother(Choice& choice);
+  bool TryStart(Choice& choice, TimeUs now);
+  bool FitsNow(const Choice& choice) const;
+  int64_t QueuePriority(const Choice& choice, TimeUs now, int64_t best) const;
+  int64_t BestPriority() const;
+  void RegisterInFlight(Choice& choice);
+  void ForgetInFlight(Choice& choice);
+  void InheritPriorities(TimeUs now);
+  Choice* WorstRunning() const;
+  bool RanksBefore(const Choice& a, const Choice& b) const;
+  void Preempt(Choice& choice);
+  void PlanRows(TimeUs now);
+  void PlanPrefill();
+  uint32_t LogitsRowsLeft() const;
+  bool ReserveFor(Choice& choice, uint32_t rows);
+  void AddToBatch(Choice& choice, uint32_t rows);
+  void FillBlocks();
+  void PublishInFlight(Choice& choice, uint32_t start);
+  void AddSample(const Choice& choice, uint32_t logits_row);
+  size_t StartSiblings(Choice& stem, size_t next_sample, TimeUs now);
+  void Append(Choice& choice, const SampledToken& sampled, TimeUs now, StepOutcome* outcome);
+  void StopRunning(Choice& choice);
+  void EndRequest(Request& request, RequestEnd end, TimeUs now, StepOutcome* outcome);
+
+  SchedulerOptions options_;
+  KvCache& kv_;
+  const Tokenizer& tokenizer_;
+  uint32_t vocab_size_;
+  CostModel cost_model_;
+  std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
+  std::vector<Choice*> queue_;    // Unordered; NextInLine picks.
+  std::vector<Choice*> running_;  // In order of admission.
+  std::vector<Choice*> prefill_;  // Scratch of PlanRows.
+  std::vector<Choice*> planned_;  // By batch sequence.
+  std::vector<uint32_t> tenant_running_;
+  struct HashOfBlock {
+    size_t operator()(const BlockHash& hash) const;
+  };
+  std::unordered_map<BlockHash, Choice*, HashOfBlock> in_flight_;  // Who computes which block.
+  uint64_t next_arrival_ = 0;
+  std::vector<RequestId> ending_;      // Cancelled since the last Plan.
+  TimeUs earliest_deadline_ = kNever;  // Not later than any request's.
+  TimeUs company_until_ = kNever;      // Admission waits for this; kNever: no wait is on.
+  uint32_t planned_forks_ = 0;         // Siblings that Commit will add to running_.
+  StepPlan plan_;
+  SchedulerCounters counters_;
+};
+
+}  // namespace kvasir
+
+#endif  // KVASIR_ENGINE_SCHEDULER_H_

@@ -1,0 +1,248 @@
+// Random schedules on a model whose replies prove that every KV block held what it should:
+// arrivals, cancels, deadlines, priorities, tenants, several choices, pools so small that
+// preemption is common.
+//
+// Checked: every request ends exactly once; what finished has the text that it would have had
+// alone; at the end nothing runs, waits or holds a block; nobody waits for ever.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "base/rng.h"
+#include "engine/scheduler.h"
+#include "model/fake_model_runner.h"
+
+namespace kvasir {
+namespace {
+
+constexpr uint32_t kVocab = 40;  // 36 letters and control tokens; a small alphabet shares prefixes.
+
+std::unique_ptr<Tokenizer> MakeTokenizer() {
+  static std::vector<std::string> texts = [] {
+    std::vector<std::string> all;
+    for (char c = 'a'; c <= 'z'; ++c) all.push_back(std::string(1, c));
+    for (char c = '0'; c <= '9'; ++c) all.push_back(std::string(1, c));
+    for (const char* control : {"<|im_end|>", "<|c1|>", "<|c2|>", "<|c3|>"}) all.push_back(control);
+    return all;
+  }();
+  VocabularySource source;
+  source.model = "gpt2";
+  source.pre = "gpt-2";
+  for (const std::string& text : texts) source.tokens.push_back(text);
+  source.types.assign(kVocab, 1);
+  for (size_t i = 36; i < kVocab; ++i) source.types[i] = 3;
+  source.eos = 36;
+  auto tokenizer = Tokenizer::Create(source);
+  EXPECT_TRUE(tokenizer.ok()) << MessageOf(tokenizer.status());
+  return std::move(tokenizer).value();
+}
+
+struct Result {
+  std::map<uint32_t, std::string> text;  // By choice.
+  std::map<uint32_t, FinishReason> finish;
+  std::optional<RequestSummary> summary;
+  TimeUs submitted_at = 0;
+  TimeUs last_token_at = 0;
+};
+
+class Harness {
+ public:
+  Harness(uint64_t seed, const Tokenizer& tokenizer) : rng_(seed), tokenizer_(tokenizer) {
+    FakeModelRunner::Options fake;
+    fake.vocab_size = kVocab;
+    fake.context_length = 256;
+    fake.window = static_cast<uint32_t>(rng_.Between(5, 40));
+    options_.max_batch = static_cast<uint32_t>(rng_.Between(1, 6));
+    options_.max_batch_tokens = options_.max_batch + static_cast<uint32_t>(rng_.Between(0, 64));
+    options_.max_logits_rows = options_.max_batch + static_cast<uint32_t>(rng_.Between(0, 4));
+    options_.max_queue = static_cast<uint32_t>(rng_.Between(1, 30));
+    options_.prefill_chunk = rng_.Below(2) == 0 ? 0 : static_cast<uint32_t>(rng_.Between(1, 40));
+    options_.step_target_us = rng_.Between(1, 20'000);
+    options_.ageing_us = rng_.Between(10'000, 1'000'000);
+    options_.batch_wait_us = rng_.Below(4) == 0 ? 5'000 : 0;
+    fake.limits = {options_.max_batch_tokens, options_.max_batch, options_.max_logits_rows};
+    runner_ = std::make_unique<FakeModelRunner>(fake);
+    KvCache::Options kv;
+    kv.layout = runner_->kv_layout();
+    kv.max_sequences = options_.max_batch;
+    kv.max_sequence_tokens = 256;
+    // Group 0 from one long sequence upwards; the window group as tight as it may be.
+    const uint32_t most = 18 + static_cast<uint32_t>(rng_.Below(40));
+    kv.block_counts = {most, most};
+    auto cache = KvCache::Create(kv);
+    EXPECT_TRUE(cache.ok()) << MessageOf(cache.status());
+    cache_ = std::move(cache).value();
+    scheduler_ = std::make_unique<Scheduler>(options_, CostModel::Options{1e6, 1e4, 1e4}, *cache_,
+                                             tokenizer_, kVocab);
+  }
+
+  void Run(int actions) {
+    for (int i = 0; i < actions && !::testing::Test::HasFatalFailure(); ++i) {
+      const uint64_t what = rng_.Below(10);
+      if (what < 4) {
+        SubmitRandom();
+      } else if (what == 4 && !live_.empty()) {
+        CancelRandom();
+      } else {
+        Step();
+      }
+    }
+    // Everything accepted must come to its end within a bounded number of steps.
+    for (int i = 0; i < 20'000 && !scheduler_->idle(); ++i) Step();
+    ASSERT_TRUE(scheduler_->idle()) << "requests never end";
+    CheckResults();
+  }
+
+ private:
+  void SubmitRandom() {
+    GenerateRequest request;
+    request.id = RequestId{next_id_++};
+    // Prompts are cut from a few families, so that many share prefixes of all lengths.
+    Rng family(1000 + rng_.Below(3));
+    const int64_t length = rng_.Between(1, 120);
+    const int64_t shared = rng_.Between(0, length);
+    for (int64_t i = 0; i < length; ++i) {
+      const uint64_t token = i < shared ? family.Below(4) : rng_.Below(36);
+      request.prompt.push_back(TokenId{static_cast<int32_t>(token)});
+    }
+    request.root.bytes[0] = static_cast<uint8_t>(rng_.Below(2));
+    request.hashes = HashBlocks(request.root, request.prompt, cache_->layout().block_tokens);
+    request.tenant = static_cast<uint32_t>(rng_.Below(3));
+    request.priority = static_cast<int32_t>(rng_.Between(-2, 2));
+    request.choice_count = rng_.Below(4) == 0 ? static_cast<uint32_t>(rng_.Between(2, 4)) : 1;
+    request.options.max_new_tokens = static_cast<uint32_t>(rng_.Between(1, 40));
+    request.options.ignore_eos = rng_.Below(3) == 0;
+    request.options.sampling.temperature = rng_.Below(2) == 0 ? 0.0f : 1.0f;
+    request.options.sampling.seed = rng_.Below(5);
+    if (rng_.Below(3) == 0) request.options.stops = {std::string(1, 'a' + rng_.Below(26))};
+    if (rng_.Below(6) == 0) request.deadline = now_ + rng_.Between(1'000, 200'000);
+    request.prompt_logprobs = rng_.Below(8) == 0;
+    const RequestId id = request.id;
+    const GenerateRequest copy = request;
+    const Status status = scheduler_->Submit(std::move(request), now_);
+    scheduler_->CheckInvariants();
+    if (!status.ok()) {
+      ASSERT_EQ(status.code(), StatusCode::kResourceExhausted) << MessageOf(status);
+      return;
+    }
+    live_.push_back(id);
+    requests_.emplace(id, copy);
+    results_[id].submitted_at = now_;
+  }
+
+  void CancelRandom() { scheduler_->Cancel(live_[rng_.Below(live_.size())]); }
+
+  void Step() {
+    StepOutcome outcome;
+    const StepPlan& plan = scheduler_->Plan(now_, &outcome);
+    ASSERT_LE(plan.batch.row_count(), options_.max_batch_tokens);
+    ASSERT_EQ(plan.batch.row_count(), plan.decode_rows + plan.prefill_rows);
+    if (plan.decode_rows > 0 && options_.prefill_chunk > 0) {
+      ASSERT_LE(plan.prefill_rows, options_.prefill_chunk) << "the chunk rule is broken";
+    }
+    Take(outcome);
+    outcome.Clear();
+    if (plan.batch.sequences.empty()) {
+      const TimeUs wake = scheduler_->NextWakeUp();
+      if (!scheduler_->idle()) ASSERT_NE(wake, kNever) << "work, but nothing to do";
+      now_ = wake == kNever ? now_ + 1'000 : std::max(now_ + 1, wake);
+      return;
+    }
+    runner_->Run(plan.batch);
+    std::vector<SampledToken> tokens, scores(plan.scores.size());
+    SamplerScratch scratch(kVocab);
+    for (const PlannedSample& sample : plan.samples) {
+      tokens.push_back({sample.sequence->Choose(runner_->logits(sample.logits_row), scratch), {}});
+    }
+    const TimeUs elapsed = rng_.Between(100, 5'000);
+    now_ += elapsed;
+    scheduler_->Commit(tokens, scores, now_, elapsed, &outcome);
+    Take(outcome);
+    scheduler_->CheckInvariants();
+    if (rng_.Below(8) == 0) cache_->CheckInvariants();
+  }
+
+  void Take(const StepOutcome& outcome) {
+    for (const RequestEvent& event : outcome.events) {
+      Result& result = results_.at(event.request);
+      ASSERT_FALSE(result.summary.has_value()) << "an event after the end";
+      if (event.event.of_prompt) continue;
+      result.text[event.event.choice] += event.event.text;
+      if (event.event.finish != FinishReason::kNone) {
+        ASSERT_TRUE(result.finish.emplace(event.event.choice, event.event.finish).second);
+      }
+    }
+    for (const RequestEnded& ended : outcome.ended) {
+      Result& result = results_.at(ended.request);
+      ASSERT_FALSE(result.summary.has_value()) << "a second end";
+      result.summary = ended.summary;
+      live_.erase(std::find(live_.begin(), live_.end(), ended.request));
+    }
+  }
+
+  void CheckResults() {
+    for (const auto& [id, request] : requests_) {
+      SCOPED_TRACE(fmt::format("request {}", static_cast<uint64_t>(id)));
+      const Result& result = results_.at(id);
+      ASSERT_TRUE(result.summary.has_value());
+      if (result.summary->end != RequestEnd::kFinished) continue;
+      ASSERT_EQ(result.finish.size(), request.choice_count);
+      for (uint32_t choice = 0; choice < request.choice_count; ++choice) {
+        std::string alone;
+        FinishReason finish = FinishReason::kNone;
+        Alone(request, choice, &alone, &finish);
+        const auto text = result.text.find(choice);
+        EXPECT_EQ(text == result.text.end() ? "" : text->second, alone) << "choice " << choice;
+        EXPECT_EQ(result.finish.at(choice), finish);
+      }
+    }
+    cache_->CheckInvariants();
+    EXPECT_EQ(cache_->open_sequences(), 0u);
+    for (uint32_t group = 0; group < 2; ++group) {
+      EXPECT_EQ(cache_->free_blocks(group) + cache_->tree_only_blocks(group),
+                cache_->block_count(group))
+          << "blocks leaked in group " << group;
+    }
+  }
+
+  void Alone(const GenerateRequest& request, uint32_t choice, std::string* text,
+             FinishReason* finish) {
+    SequenceOptions options = request.options;
+    options.sampling.choice = choice;
+    auto sequence = Sequence::Create(tokenizer_, kVocab, 256, request.prompt, options);
+    ASSERT_TRUE(sequence.ok());
+    SamplerScratch scratch(kVocab);
+    while (!(*sequence)->finished()) {
+      const std::vector<float> logits = runner_->Logits((*sequence)->known());
+      text->append((*sequence)->Append((*sequence)->Choose(logits, scratch)));
+    }
+    *finish = (*sequence)->finish_reason();
+  }
+
+  Rng rng_;
+  const Tokenizer& tokenizer_;
+  SchedulerOptions options_;
+  std::unique_ptr<FakeModelRunner> runner_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<Scheduler> scheduler_;
+  TimeUs now_ = 1'000'000;
+  uint64_t next_id_ = 1;
+  std::vector<RequestId> live_;
+  std::map<RequestId, GenerateRequest> requests_;
+  std::map<RequestId, Result> results_;
+};
+
+TEST(SchedulerProperty, EveryRequestEndsOnceWithItsOwnText) {
+  const std::unique_ptr<Tokenizer> tokenizer = MakeTokenizer();
+  for (const uint64_t seed : TestSeeds(1000)) {
+    SCOPED_TRACE(fmt::format("KVASIR_TEST_SEED={}", seed));
+    Harness(seed, *tokenizer).Run(150);
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace kvasir

@@ -1,0 +1,235 @@
+// Scheduler, second half of Plan (which rows the step computes) and Commit.
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/scheduler.h"
+#include "engine/scheduler_state.h"
+
+namespace kvasir {
+namespace {
+// However slow the machine is predicted to be, a prompt moves by this much a step.
+constexpr uint32_t kLeastPrefillRows = 16;
+}  // namespace
+
+void Scheduler::PlanRows(TimeUs now) {
+  std::sort(running_.begin(), running_.end(),
+            [this](const Choice* a, const Choice* b) { return RanksBefore(*a, *b); });
+  prefill_.clear();
+  // ReserveFor may preempt, which shortens running_ behind the one it works for.
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Choice& choice = *running_[i];
+    if (choice.remaining(kv_) > 1) continue;
+    if (ReserveFor(choice, 1)) AddToBatch(choice, 1);
+  }
+  plan_.decode_rows = plan_.batch.row_count();
+  for (Choice* choice : running_) {
+    if (choice->remaining(kv_) > 1) prefill_.push_back(choice);
+  }
+  // Shortest remainder first, so that a short prompt does not wait for a long one; but who has
+  // waited too long goes before all, longest wait first.
+  std::sort(prefill_.begin(), prefill_.end(), [&](const Choice* a, const Choice* b) {
+    const bool a_aged = now - a->last_rows_at >= options_.prefill_ageing_us;
+    const bool b_aged = now - b->last_rows_at >= options_.prefill_ageing_us;
+    if (a_aged != b_aged) return a_aged;
+    if (a_aged && a->last_rows_at != b->last_rows_at) return a->last_rows_at < b->last_rows_at;
+    const uint32_t a_rows = a->remaining(kv_), b_rows = b->remaining(kv_);
+    return a_rows != b_rows ? a_rows < b_rows : RanksBefore(*a, *b);
+  });
+  PlanPrefill();
+}
+
+void Scheduler::PlanPrefill() {
+  const bool streams_run = plan_.decode_rows > 0;
+  uint32_t rows_left = options_.max_batch_tokens - plan_.decode_rows;
+  if (streams_run && options_.prefill_chunk > 0) {
+    rows_left = std::min(rows_left, options_.prefill_chunk);
+  }
+  double budget_us =
+      static_cast<double>(options_.step_target_us) - cost_model_.MicrosecondsFor(plan_.cost);
+  for (Choice* choice : prefill_) {
+    if (rows_left == 0) break;
+    // An earlier one of this loop may have needed its blocks.
+    if (choice->state != State::kRunning) continue;
+    const uint32_t depth = kv_.computed(choice->kv);
+    uint32_t rows = std::min(choice->remaining(kv_), rows_left);
+    if (streams_run && options_.prefill_chunk == 0) {
+      const uint32_t least = plan_.prefill_rows == 0 ? std::min(rows, kLeastPrefillRows) : 0;
+      rows = std::max(least, cost_model_.RowsWithin(budget_us, depth, rows));
+    }
+    if (choice->request->want.prompt_logprobs) rows = std::min(rows, LogitsRowsLeft());
+    if (rows == 0) continue;
+    if (!ReserveFor(*choice, rows)) {
+      // Not all of the chunk: what one block holds lets it go on while others finish.
+      rows = std::min(rows, kv_.layout().block_tokens);
+      if (!ReserveFor(*choice, rows)) continue;
+    }
+    budget_us -= cost_model_.MicrosecondsFor(cost_model_.RowsCost(rows, depth));
+    rows_left -= rows;
+    plan_.prefill_rows += rows;
+    AddToBatch(*choice, rows);
+  }
+}
+
+uint32_t Scheduler::LogitsRowsLeft() const {
+  // Every running sequence may still ask for the row that chooses its next token.
+  const uint32_t spoken_for =
+      plan_.batch.logits_row_count() + options_.max_batch - static_cast<uint32_t>(planned_.size());
+  return options_.max_logits_rows > spoken_for ? options_.max_logits_rows - spoken_for + 1 : 1;
+}
+
+bool Scheduler::ReserveFor(Choice& choice, uint32_t rows) {
+  while (!kv_.Reserve(choice.kv, rows)) {
+    Choice* worst = WorstRunning();
+    if (worst == nullptr || worst == &choice || RanksBefore(*worst, choice)) return false;
+    Preempt(*worst);
+  }
+  return true;
+}
+
+void Scheduler::AddToBatch(Choice& choice, uint32_t rows) {
+  const Sequence::Chunk chunk = choice.sequence->NextChunk(kv_.computed(choice.kv), rows);
+  BatchSequence& sequence = plan_.batch.sequences.emplace_back();
+  sequence.tokens = chunk.tokens;
+  sequence.start = chunk.start;
+  sequence.logits_begin = chunk.ends_known ? rows - 1 : rows;
+  plan_.cost += cost_model_.RowsCost(rows, chunk.start);
+  choice.planned = true;
+  planned_.push_back(&choice);
+
+  const Request& request = *choice.request;
+  uint32_t logits_row = plan_.batch.logits_row_count() - (chunk.ends_known ? 1 : 0);
+  if (request.want.prompt_logprobs && choice.index == 0 &&
+      chunk.start < request.want.prompt.size()) {
+    // Rows of the prompt whose next token is of the prompt, too.
+    sequence.logits_begin = 0;
+    for (uint32_t i = 0; i < rows; ++i) {
+      const size_t next = size_t{chunk.start} + i + 1;
+      if (next < request.want.prompt.size()) {
+        plan_.scores.push_back({request.want.id, logits_row + i, request.want.prompt[next],
+                                request.want.top_logprobs});
+      }
+    }
+    logits_row += rows - 1;
+  }
+  if (!chunk.ends_known) return;
+  AddSample(choice, logits_row);
+  if (choice.index != 0 || request.siblings_started) return;
+  // The end of the prompt: siblings that find a place draw their first token from the same row.
+  for (size_t i = 1; i < request.choices.size(); ++i) {
+    if (running_.size() + planned_forks_ == options_.max_batch) break;
+    ++planned_forks_;
+    AddSample(*request.choices[i], logits_row);
+  }
+}
+
+void Scheduler::AddSample(const Choice& choice, uint32_t logits_row) {
+  const GenerateRequest& want = choice.request->want;
+  plan_.samples.push_back({want.id, choice.index, logits_row, choice.sequence.get(),
+                           want.want_logprobs, want.top_logprobs});
+}
+
+void Scheduler::FillBlocks() {
+  for (size_t i = 0; i < planned_.size(); ++i) {
+    for (uint32_t group = 0; group < kv_.layout().group_count(); ++group) {
+      plan_.batch.sequences[i].blocks[group] = kv_.table(planned_[i]->kv, group).addresses();
+    }
+  }
+}
+
+void Scheduler::Commit(std::span<const SampledToken> tokens, std::span<const SampledToken> scores,
+                       TimeUs now, TimeUs elapsed_us, StepOutcome* outcome) {
+  KV_CHECK_EQ(tokens.size(), plan_.samples.size());
+  KV_CHECK_EQ(scores.size(), plan_.scores.size());
+  const uint32_t rows = plan_.batch.row_count();
+  cost_model_.Observe(plan_.cost, rows, elapsed_us);
+  counters_.computed_tokens += rows;
+  ++counters_.steps;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    TokenEvent event;
+    event.of_prompt = true;
+    event.token = plan_.scores[i].next;
+    event.logprobs = scores[i].logprobs;
+    outcome->events.push_back({plan_.scores[i].request, std::move(event)});
+  }
+  size_t next_sample = 0;
+  for (size_t i = 0; i < planned_.size(); ++i) {
+    Choice& choice = *planned_[i];
+    const BatchSequence& sequence = plan_.batch.sequences[i];
+    choice.planned = false;
+    choice.last_rows_at = now;
+    kv_.Commit(choice.kv, sequence.tokens);
+    PublishInFlight(choice, sequence.start);
+    if (next_sample == plan_.samples.size() ||
+        plan_.samples[next_sample].sequence != choice.sequence.get()) {
+      continue;
+    }
+    Request& request = *choice.request;
+    const bool first = choice.index == 0 && !request.siblings_started;
+    const size_t forks = first ? StartSiblings(choice, next_sample + 1, now) : 0;
+    // The last Append may end the request, so nothing of it is touched between them.
+    for (size_t k = 0; k <= forks; ++k) {
+      Choice& drawn = k == 0 ? choice : *request.choices[k];
+      Append(drawn, tokens[next_sample++], now, outcome);
+    }
+  }
+  planned_.clear();
+}
+
+void Scheduler::PublishInFlight(Choice& choice, uint32_t start) {
+  const std::vector<BlockHash>& hashes = choice.request->want.hashes;
+  const uint32_t block_tokens = kv_.layout().block_tokens;
+  const size_t end = std::min<size_t>(hashes.size(), kv_.computed(choice.kv) / block_tokens);
+  for (size_t i = start / block_tokens; i < end; ++i) {
+    const auto found = in_flight_.find(hashes[i]);
+    if (found != in_flight_.end() && found->second == &choice) in_flight_.erase(found);
+  }
+}
+
+size_t Scheduler::StartSiblings(Choice& stem, size_t next_sample, TimeUs now) {
+  Request& request = *stem.request;
+  request.siblings_started = true;
+  size_t forks = 0;
+  for (size_t i = 1; i < request.choices.size(); ++i) {
+    Choice& sibling = *request.choices[i];
+    const size_t sample = next_sample + forks;
+    if (sample < plan_.samples.size() && plan_.samples[sample].sequence == sibling.sequence.get()) {
+      const std::optional<SequenceId> id = kv_.Fork(stem.kv);
+      KV_CHECK(id.has_value());
+      sibling.kv = *id;
+      sibling.state = State::kRunning;
+      sibling.rank = stem.rank;
+      sibling.last_rows_at = now;
+      running_.push_back(&sibling);
+      ++tenant_running_[request.want.tenant];
+      ++forks;
+    } else {
+      // No place now: it will find the prompt in the cache.
+      sibling.state = State::kQueued;
+      queue_.push_back(&sibling);
+    }
+  }
+  return forks;
+}
+
+void Scheduler::Append(Choice& choice, const SampledToken& sampled, TimeUs now,
+                       StepOutcome* outcome) {
+  Request& request = *choice.request;
+  if (request.first_token_at < 0) request.first_token_at = now;
+  ++request.summary.generated_tokens;
+  ++counters_.generated_tokens;
+  RequestEvent& event = outcome->events.emplace_back();
+  event.request = request.want.id;
+  event.event.choice = choice.index;
+  event.event.token = sampled.token;
+  event.event.logprobs = sampled.logprobs;
+  event.event.text = choice.sequence->Append(sampled.token);
+  event.event.finish = choice.sequence->finish_reason();
+  if (!choice.sequence->finished()) return;
+  StopRunning(choice);
+  choice.state = State::kDone;
+  if (++request.done == request.choices.size()) {
+    EndRequest(request, RequestEnd::kFinished, now, outcome);
+  }
+}
+
+}  // namespace kvasir

@@ -1,0 +1,69 @@
+// StepPlan and StepOutcome: the scheduler's decisions as values. EngineLoop acts on them and on
+// nothing else.
+#ifndef KVASIR_ENGINE_STEP_PLAN_H_
+#define KVASIR_ENGINE_STEP_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/generate_request.h"
+#include "model/batch.h"
+
+namespace kvasir {
+
+// A row of logits to choose a token from, for one choice of one request.
+struct PlannedSample {
+  RequestId request{};
+  uint32_t choice = 0;
+  uint32_t logits_row = 0;
+  const Sequence* sequence = nullptr;  // Chooses; valid until Commit.
+  bool want_logprobs = false;
+  uint32_t top_logprobs = 0;
+};
+
+// A row of logits whose log-probability of a known prompt token was asked for.
+struct PlannedScore {
+  RequestId request{};
+  uint32_t logits_row = 0;
+  TokenId next{};  // The prompt token that follows that row.
+  uint32_t top_logprobs = 0;
+};
+
+struct StepPlan {
+  Batch batch;
+  std::vector<PlannedSample> samples;  // In batch order.
+  std::vector<PlannedScore> scores;    // In batch order.
+  uint32_t decode_rows = 0;            // Rows of sequences that were one token behind.
+  uint32_t prefill_rows = 0;           // All others.
+  double cost = 0;                     // Predicted work, CostModel's unit.
+};
+
+// What acting on the plan gave: one entry for each of plan.samples and plan.scores.
+struct SampledToken {
+  TokenId token{};
+  LogProbReport logprobs;
+};
+
+struct RequestEvent {
+  RequestId request{};
+  TokenEvent event;
+};
+struct RequestEnded {
+  RequestId request{};
+  RequestSummary summary;
+};
+
+// What Plan or Commit has to tell: first all events, then the ends.
+struct StepOutcome {
+  std::vector<RequestEvent> events;
+  std::vector<RequestEnded> ended;
+
+  void Clear() {
+    events.clear();
+    ended.clear();
+  }
+};
+
+}  // namespace kvasir
+
+#endif  // KVASIR_ENGINE_STEP_PLAN_H_

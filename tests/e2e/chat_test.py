@@ -1,0 +1,108 @@
+"""kvasir chat on a pseudo terminal and on a pipe."""
+
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cli_harness import GEMMA, SMOLLM2, ProgramTest, Terminal, clean_environment, need  # noqa: E402
+
+STATUS = r"\[(\d+) prompt tokens \((\d+) reused\), (\d+) generated, [\d.]+ tokens/s[^\]]*\]"
+
+
+class ChatTest(ProgramTest):
+    def setUp(self):
+        need(SMOLLM2)
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def open(self, *args):
+        environment = clean_environment(TERM="xterm", XDG_STATE_HOME=self.folder.name)
+        terminal = Terminal("chat", SMOLLM2, "--temp", "0", *args, env=environment)
+        self.addCleanup(terminal.close)
+        terminal.read_until("/help")
+        terminal.read_until("> ")
+        return terminal
+
+    def turn(self, terminal, text):
+        import re
+        terminal.type(text + "\r")
+        shown = terminal.read_until(STATUS)
+        terminal.read_until("> ")
+        return [int(n) for n in re.search(STATUS, shown).groups()], shown
+
+    def test_turns_reuse_what_came_before(self):
+        terminal = self.open("-n", "24")
+        (first_prompt, reused, generated), shown = self.turn(terminal, "What is the capital of France?")
+        self.assertEqual(reused, 0)
+        self.assertIn("Paris", shown)
+        (second_prompt, reused, _), _ = self.turn(terminal, "And of Italy?")
+        self.assertGreater(second_prompt, first_prompt + generated - 1)
+        self.assertGreaterEqual(reused, first_prompt + generated - 2)
+        terminal.type("/reset\r")
+        terminal.read_until("forgotten")
+        terminal.read_until("> ")
+        (third_prompt, _, _), _ = self.turn(terminal, "What is the capital of France?")
+        self.assertEqual(third_prompt, first_prompt)
+        terminal.type("/quit\r")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_interrupt_stops_the_answer_and_clears_the_line(self):
+        terminal = self.open()
+        terminal.type("Write a very long story about a fox.\r")
+        terminal.read_until("fox.*fox")  # The echo, then the answer.
+        terminal.type("\x03")
+        terminal.read_until(r"stopped\]")
+        terminal.read_until("> ")
+        terminal.type("half a line\x03")
+        terminal.read_until(r"\^C")
+        terminal.read_until("> ")
+        terminal.type("/help\r")
+        self.assertIn("/save", terminal.read_until("Ctrl-C"))
+        terminal.read_until("> ")
+        terminal.type("\x04")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_system_save_and_history(self):
+        path = os.path.join(self.folder.name, "saved.json")
+        terminal = self.open("-n", "8")
+        terminal.type("/system Answer in French.\r")
+        terminal.read_until("system message set")
+        terminal.read_until("> ")
+        self.turn(terminal, "Hello")
+        terminal.type(f"/save {path}\r")
+        terminal.read_until("saved")
+        terminal.read_until("> ")
+        with open(path, encoding="utf-8") as file:
+            messages = json.load(file)
+        self.assertEqual([m["role"] for m in messages], ["system", "user", "assistant"])
+        self.assertEqual(messages[0]["content"], "Answer in French.")
+        self.assertEqual(messages[1]["content"], "Hello")
+        terminal.type("/save /nonexistent/x\r")
+        terminal.read_until("/nonexistent/x")
+        terminal.read_until("> ")
+        terminal.type("/nonsense\r")
+        terminal.read_until("no command")
+        terminal.read_until("> ")
+        terminal.type("/quit\r")
+        self.assertEqual(terminal.wait(), 0)
+        with open(os.path.join(self.folder.name, "kvasir", "chat_history"), encoding="utf-8") as file:
+            self.assertIn("Hello", file.read())
+
+    def test_a_script_on_a_pipe(self):
+        script = "What is the capital of France?\nAnd of Italy?\n/quit\nnever read\n"
+        result = self.works("chat", SMOLLM2, "--temp", "0", "-n", "24", stdin=script)
+        self.assertNotIn(b"\x1b", result.stdout + result.stderr)
+        self.assertIn(b"Paris", result.stdout)
+        self.assertNotIn(b"> ", result.stdout)
+        self.assertRegex(result.stderr.decode(), rf"\A{STATUS}\n{STATUS}\n\Z")
+
+    def test_a_model_without_template(self):
+        need(GEMMA)
+        self.fails("chat", GEMMA, says="chat template")
+
+
+if __name__ == "__main__":
+    unittest.main()

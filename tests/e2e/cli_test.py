@@ -1,0 +1,228 @@
+"""The command line: help, hints, settings from file and environment, and what bad input is told."""
+
+import json
+import os
+import struct
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cli_harness import (GEMMA, SMOLLM2, ProgramTest, clean_environment, gguf_header, gguf_string,  # noqa: E402
+                         kvasir, need)
+
+COMMANDS = [["run"], ["chat"], ["bench", "model"], ["inspect"], ["logits"], ["template"], ["tokenize"],
+            ["detokenize"]]
+
+
+class HelpTest(ProgramTest):
+    def test_every_command_has_help_and_version(self):
+        listing = self.works("--help").stdout.decode()
+        for command in COMMANDS:
+            with self.subTest(command=command):
+                text = self.works(*command, "--help").stdout.decode()
+                self.assertIn("MODEL", text)
+                self.assertIn("--help", text)
+                self.assertEqual(text, self.works(*command, "-h").stdout.decode())
+                self.assertIn(command[0], listing)
+                self.assertRegex(self.works(*command, "--version").stdout.decode(),
+                                 r"\Akvasir \d+\.\d+\.\d+\n\Z")
+        self.assertRegex(self.works("--version").stdout.decode(), r"\Akvasir \d+\.\d+\.\d+\n\Z")
+
+    def test_every_documented_option_of_run_is_in_its_help(self):
+        text = self.works("run", "--help").stdout.decode()
+        for option in ("--prompt", "--prompt-tokens", "--file", "--max-tokens", "--temp", "--top-k", "--top-p",
+                       "--min-p", "--repeat-penalty", "--presence-penalty", "--frequency-penalty",
+                       "--logit-bias", "--seed", "--stop", "--ignore-eos", "--raw", "--json", "--threads",
+                       "--ctx", "--kv-memory", "--system", "--config"):
+            self.assertIn(option, text)
+
+    def test_no_command(self):
+        self.fails(says="no command")
+        self.fails("bench", says="model")
+
+
+class HintTest(ProgramTest):
+    def test_unknown_names_get_the_nearest(self):
+        self.fails("rnu", says="did you mean run?")
+        self.fails("bench", "modle", says="did you mean model?")
+        self.fails("run", "--tmep", "1", "m.gguf", says=("--tmep", "did you mean --temp?"))
+        self.fails("run", "m.gguf", "-p", "x", "--thread=2", says=("--thread;", "did you mean --threads?"))
+        self.fails("inspect", "--jsno", "m.gguf", says="did you mean --json?")
+
+    def test_names_that_resemble_nothing_get_no_hint(self):
+        self.assertNotIn("did you mean", self.fails("run", "m.gguf", "--xyzzyxyzzy"))
+
+    def test_surplus_and_missing_arguments(self):
+        self.fails("inspect", says="MODEL")
+        self.fails("inspect", "a.gguf", "b.gguf", says="b.gguf")
+        self.fails("run", "m.gguf", "-n", says="--max-tokens")
+
+
+class SettingsTest(ProgramTest):
+    """Uses `logits`' --top: what it was set to shows in the output's length."""
+
+    def setUp(self):
+        need(SMOLLM2)
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def config(self, text, name="c.ini"):
+        path = os.path.join(self.folder.name, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def top(self, *args, **env):
+        result = self.works("logits", *args, "--tokens", "1,2", env=clean_environment(**env))
+        return len(json.loads(result.stdout)["positions"][0]["ids"])
+
+    def test_flag_before_environment_before_file_before_default(self):
+        path = self.config(f"model = {SMOLLM2}\ntop = 3\n[logits]\nctx = 64\n[run]\ntemp = 0.5\n")
+        self.assertEqual(self.top(SMOLLM2), 256)
+        self.assertEqual(self.top("--config", path), 3)
+        self.assertEqual(self.top("--config", path, KVASIR_TOP="4"), 4)
+        self.assertEqual(self.top("--config", path, "--top", "5", KVASIR_TOP="4"), 5)
+        self.assertEqual(self.top(KVASIR_CONFIG=path), 3)
+
+    def test_a_section_outranks_the_top_of_the_file(self):
+        path = self.config("top = 3\n[logits]\ntop = 6  # for this command\n")
+        self.assertEqual(self.top(SMOLLM2, f"--config={path}"), 6)
+
+    def test_default_place(self):
+        self.config("top = 7\n", "kvasir/config.ini")
+        self.assertEqual(self.top(SMOLLM2, XDG_CONFIG_HOME=self.folder.name), 7)
+
+    def test_mistakes_name_file_line_and_key(self):
+        for text, says in [
+                ("threads = 1\nthraeds = 2\n", (":2:", "thraeds", "did you mean threads?")),
+                ("# fine\n\n[logits]\ntop = many\n", (":4:", "top", "many")),
+                ("threads = 0\n", (":1:", "threads")),
+                ("threads\n", (":1:", "threads")),
+                ("[lgoits]\ntop = 1\n", (":2:", "lgoits", "did you mean logits?")),
+                ("top = 1\ntop = 2\n", (":2:", "top", ":1")),
+                ("model = \"unclosed\ntop = 1\n", (":1:", "closing")),
+        ]:
+            with self.subTest(text=text):
+                path = self.config(text)
+                self.fails("logits", SMOLLM2, "--tokens", "1", "--config", path, says=(path, *says))
+        self.fails("logits", SMOLLM2, "--tokens", "1", says=("KVASIR_THREADS", "two"),
+                   env=clean_environment(KVASIR_THREADS="two"))
+        self.fails("logits", SMOLLM2, "--tokens", "1", "--config", "/nonexistent/c.ini",
+                   says="/nonexistent/c.ini")
+
+    def test_isa_is_checked(self):
+        self.fails("logits", SMOLLM2, "--tokens", "1", says=("KVASIR_ISA", "avx9"),
+                   env=clean_environment(KVASIR_ISA="avx9"))
+        self.fails("logits", SMOLLM2, "--tokens", "1", "--isa", "sse", says="sse")
+
+    def test_quotes_lists_and_underscores(self):
+        path = self.config('[run]\nstop = ["\\n", "a, b"]\nmax_tokens = 2\n')
+        result = self.works("run", SMOLLM2, "-p", "Hi", "--config", path, "--json", "--temp", "0")
+        self.assertLessEqual(len(json.loads(result.stdout)["tokens"]), 2)
+
+
+class BadFileTest(ProgramTest):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def file(self, data):
+        path = os.path.join(self.folder.name, "m.gguf")
+        with open(path, "wb") as file:
+            file.write(data)
+        return path
+
+    def test_files_that_are_no_model(self):
+        architecture = ("general.architecture", 8, gguf_string("llama"))
+        for data, says in [
+                (b"", "m.gguf"),
+                (b"GGUF", "offset"),
+                (b"<!DOCTYPE html><html>", "m.gguf"),
+                (gguf_header(version=99), "99"),
+                (gguf_header(tensors=1 << 60), "offset"),
+                (gguf_header(entries=[("general.architecture", 8, struct.pack("<Q", 1 << 60))]), "offset"),
+                (gguf_header(entries=[("general.architecture", 77, b"")]), "offset"),
+                (gguf_header(entries=[("general.architecture", 8, gguf_string("mamba"))], tensors=0), "m.gguf"),
+                (gguf_header(entries=[architecture, architecture]), "general.architecture"),
+        ]:
+            path = self.file(data)
+            for command in (["run", path, "-p", "x"], ["logits", path, "--tokens", "1"],
+                            ["tokenize", path], ["chat", path], ["bench", "model", path]):
+                with self.subTest(data=data[:40], command=command[0]):
+                    self.fails(*command, says=("m.gguf", says))
+
+    def test_every_truncation_of_a_real_header(self):
+        need(SMOLLM2)
+        with open(SMOLLM2, "rb") as file:
+            data = file.read(1 << 16)
+        for length in (1, 7, 23, 24, 31, 100, 1000, 40000, 65535):
+            with self.subTest(length=length):
+                self.fails("inspect", self.file(data[:length]), says=("m.gguf", "offset"))
+
+    def test_unreadable(self):
+        self.fails("inspect", "/nonexistent.gguf", says="/nonexistent.gguf")
+        self.fails("inspect", self.folder.name, says=self.folder.name)
+        self.fails("run", "/nonexistent.gguf", "-p", "x", says="/nonexistent.gguf")
+
+
+class TokenizeTest(ProgramTest):
+    TEXTS = ["Hello, world!", " two  spaces ", "naïve café 日本語 🦊\n\ttabs", "<|im_end|>", "a" * 3000, "\n", ""]
+
+    def round_trip(self, model, *flags, special=True):
+        need(model)
+        for text in self.TEXTS:
+            with self.subTest(text=text[:30], flags=flags):
+                ids = self.works("tokenize", model, *flags, stdin=text).stdout
+                self.assertIsInstance(json.loads(ids), list)
+                back = [f for f in flags if f == "--no-bos"]
+                self.assertEqual(self.works("detokenize", model, *back, stdin=ids).stdout.decode(), text)
+
+    def test_smollm2(self):
+        self.round_trip(SMOLLM2)
+        self.round_trip(SMOLLM2, "--special")
+
+    def test_gemma(self):
+        self.round_trip(GEMMA)
+        self.round_trip(GEMMA, "--no-bos")
+
+    def test_control_tokens_need_special(self):
+        need(SMOLLM2)
+        plain = json.loads(self.works("tokenize", SMOLLM2, stdin="<|im_end|>").stdout)
+        special = json.loads(self.works("tokenize", SMOLLM2, "--special", stdin="<|im_end|>").stdout)
+        self.assertEqual(len(special), 1)
+        self.assertGreater(len(plain), 1)
+
+    def test_golden_ids(self):
+        need(GEMMA)
+        golden = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "golden",
+                              "gemma3-270m-q4_k_m-tokens.json")
+        with open(golden, encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+        for row in rows[:12]:
+            with self.subTest(text=row["text"]):
+                ids = json.loads(self.works("tokenize", GEMMA, "--special", stdin=row["text"]).stdout)
+                self.assertEqual(ids, row["tokens_special"])
+
+    def test_bad_input(self):
+        need(SMOLLM2)
+        self.fails("tokenize", SMOLLM2, stdin=b"abc\xff", says=("standard input", "3"))
+        for text, says in [("{}", "array"), ("[1, 2", "array"), ("[1, -1]", "element 1"), ("[1.5]", "element 0"),
+                           ("[99999999]", "99999999"), ("[1e400]", "standard input"), ("", "array")]:
+            with self.subTest(text=text):
+                self.fails("detokenize", SMOLLM2, stdin=text, says=says)
+
+
+class InspectTest(ProgramTest):
+    def test_smollm2(self):
+        need(SMOLLM2)
+        report = json.loads(self.works("inspect", SMOLLM2, "--json").stdout)
+        self.assertEqual(report["architecture"], "llama")
+        text = self.works("inspect", SMOLLM2).stdout.decode()
+        self.assertIn("llama", text)
+        self.assertIn("Q4_1", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
