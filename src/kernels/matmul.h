@@ -23,7 +23,7 @@ namespace kvasir {
 
 inline constexpr uint32_t kPanelRows =
     16;  // Output rows a panel; the last panel is padded with zeros.
-inline constexpr uint32_t kTileRows = 8;  // Activation rows a tile.
+inline constexpr uint32_t kTileRows = 12;  // Activation rows a tile, at most.
 
 // A view of one repacked matrix. The bytes are 64-byte aligned and owned elsewhere
 // (model/weights.h).

@@ -1,10 +1,13 @@
 // Included once by matmul_avx512.cc, matmul_avx2.cc and matmul_scalar.cc, inside the anonymous
 // namespace of each: loops over row blocks, panels and tiles. Arithmetic is the including file's:
-//   kExpandedBytes               bytes of one unpacked 32-block
-//   kDirectUpTo<F>               tiles up to which unpacking in the tile is the faster way
+//   kExpandedBytes               bytes of one unpacked 32-block of a panel
+//   kPanelsAtOnce                panels that TileExpanded takes side by side
+//   ExpandChunk<F>(panel, first_block, block_count, chunk, chunk_stride)
+//                                panel bytes to what TileExpanded reads
+//   TileExpanded<F, R, P>(chunk, activations, block_count, acc)
+//                                acc [R][P * 16] += 32-blocks in order; chunk [block][P]
+//   kDirectUpTo<F>               rows up to which unpacking in the tile is the faster way
 //   kDirectTiles<F>[R - 1]       DirectFn (unused where kDirectUpTo is 0)
-//   ExpandChunk<F>(panel, first_block, block_count, chunk)   panel bytes to what TileExpanded reads
-//   TileExpanded<F, R>(chunk, activations, block_count, acc) acc [R][16] += 32-blocks in order
 //   TileFloat<F, R>(panel, x, x_stride, cols, acc)
 //
 // Numerics: for every output, f32 acc = 0, then for each 32-block in order
@@ -33,24 +36,30 @@ uint32_t TileStart(const TileSplit& split, uint32_t tile) {
   return tile * split.base + (tile < split.longer ? tile : split.longer);
 }
 
-void StoreTile(const MatMulArgs& args, uint32_t panel, uint32_t first_row, uint32_t row_count,
-               const float* acc) {
-  const uint32_t first_out = panel * 16;
-  const uint32_t lanes = args.out_rows - first_out;
-  for (uint32_t r = 0; r < row_count; ++r, acc += 16) {
-    float* out = args.out + (first_row + r) * args.out_stride + first_out;
-    if (lanes >= 16 && args.add) {
-      for (int i = 0; i < 16; ++i) out[i] += acc[i];
-    } else if (lanes >= 16) {
-      for (int i = 0; i < 16; ++i) out[i] = acc[i];
-    } else {
-      for (uint32_t i = 0; i < lanes; ++i) out[i] = args.add ? out[i] + acc[i] : acc[i];
+// acc [row_count][acc_stride] to rows from first_row on, `lanes` outputs from first_out on.
+void StoreTile(const MatMulArgs& args, uint32_t first_out, uint32_t lanes, uint32_t first_row,
+               uint32_t row_count, const float* acc, uint32_t acc_stride) {
+  float* out = args.out + first_row * args.out_stride + first_out;
+  const size_t out_stride = args.out_stride;
+  const bool add = args.add;
+  for (uint32_t r = 0; r < row_count; ++r, acc += acc_stride, out += out_stride) {
+    uint32_t i = 0;
+    for (; i + 16 <= lanes; i += 16) {
+      float sum[16];
+      for (int lane = 0; lane < 16; ++lane) sum[lane] = acc[i + lane];
+      if (add) {
+        for (int lane = 0; lane < 16; ++lane) sum[lane] = out[i + lane] + sum[lane];
+      }
+      for (int lane = 0; lane < 16; ++lane) out[i + lane] = sum[lane];
     }
+    for (; i < lanes; ++i) out[i] = add ? out[i] + acc[i] : acc[i];
   }
 }
 
-void ClearTile(float* acc, uint32_t row_count) {
-  for (uint32_t i = 0; i < row_count * 16; ++i) acc[i] = 0.0f;
+// Outputs of `panels` panels from `panel` on; the padding of the last one is none.
+uint32_t LanesOf(const MatMulArgs& args, uint32_t panel, uint32_t panels) {
+  const uint32_t left = args.out_rows - panel * 16;
+  return left < panels * 16 ? left : panels * 16;
 }
 
 using ExpandedFn = void (*)(const unsigned char* chunk, const unsigned char* activations,
@@ -60,77 +69,88 @@ using DirectFn = void (*)(const unsigned char* panel, const unsigned char* activ
 using FloatFn = void (*)(const unsigned char* panel, const float* x, size_t x_stride, uint32_t cols,
                          float* acc);
 
-template <int F>
+template <int F, int P>
 constexpr ExpandedFn kExpandedTiles[kMaxTileRows] = {
-    TileExpanded<F, 1>, TileExpanded<F, 2>, TileExpanded<F, 3>, TileExpanded<F, 4>,
-    TileExpanded<F, 5>, TileExpanded<F, 6>, TileExpanded<F, 7>, TileExpanded<F, 8>};
+    TileExpanded<F, 1, P>, TileExpanded<F, 2, P>,  TileExpanded<F, 3, P>,  TileExpanded<F, 4, P>,
+    TileExpanded<F, 5, P>, TileExpanded<F, 6, P>,  TileExpanded<F, 7, P>,  TileExpanded<F, 8, P>,
+    TileExpanded<F, 9, P>, TileExpanded<F, 10, P>, TileExpanded<F, 11, P>, TileExpanded<F, 12, P>};
 
 template <int F>
-constexpr FloatFn kFloatTiles[kMaxTileRows] = {TileFloat<F, 1>, TileFloat<F, 2>, TileFloat<F, 3>,
-                                               TileFloat<F, 4>, TileFloat<F, 5>, TileFloat<F, 6>,
-                                               TileFloat<F, 7>, TileFloat<F, 8>};
+constexpr FloatFn kFloatTiles[kMaxTileRows] = {
+    TileFloat<F, 1>, TileFloat<F, 2>,  TileFloat<F, 3>,  TileFloat<F, 4>,
+    TileFloat<F, 5>, TileFloat<F, 6>,  TileFloat<F, 7>,  TileFloat<F, 8>,
+    TileFloat<F, 9>, TileFloat<F, 10>, TileFloat<F, 11>, TileFloat<F, 12>};
 
-// Tiles [tile_begin, tile_end) against one panel, unpacking it chunk by chunk into L1 once for all.
-template <int F>
-void PanelExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t tile_begin,
-                   uint32_t tile_end, uint32_t panel) {
-  alignas(64) unsigned char chunk[kChunkBlocks * kExpandedBytes];
-  alignas(64) float acc[kMaxRowBlock * 16];
+// Tiles [tile_begin, tile_end) against P panels from `panel` on, unpacking them chunk by chunk into
+// L1 once for all.
+template <int F, int P>
+void PanelsExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t tile_begin,
+                    uint32_t tile_end, uint32_t panel) {
+  alignas(64) unsigned char chunk[kChunkBlocks * P * kExpandedBytes];
+  alignas(64) float acc[kMaxRowBlock * P * 16];
   const unsigned char* weights = args.weights + panel * args.panel_bytes;
   const uint32_t blocks = args.cols / 32;
   const uint32_t first_row = TileStart(split, tile_begin);
   const uint32_t row_count = TileStart(split, tile_end) - first_row;
-  ClearTile(acc, row_count);
+  for (uint32_t i = 0; i < row_count * P * 16; ++i) acc[i] = 0.0f;
   for (uint32_t b = 0; b < blocks; b += kChunkBlocks) {
     const uint32_t count = blocks - b < kChunkBlocks ? blocks - b : kChunkBlocks;
-    ExpandChunk<F>(weights, b, count, chunk);
+    for (int p = 0; p < P; ++p) {
+      ExpandChunk<F>(weights + p * args.panel_bytes, b, count, chunk + p * kExpandedBytes,
+                     P * kExpandedBytes);
+    }
     for (uint32_t tile = tile_begin; tile < tile_end; ++tile) {
       const uint32_t row = TileStart(split, tile);
       const uint32_t tile_rows = split.base + (tile < split.longer ? 1 : 0);
       const unsigned char* activations =
           args.quantized + (size_t{row} * blocks + size_t{b} * tile_rows) * kRecordBytes;
-      kExpandedTiles<F>[tile_rows - 1](chunk, activations, count, acc + (row - first_row) * 16);
+      kExpandedTiles<F, P>[tile_rows - 1](chunk, activations, count,
+                                          acc + (row - first_row) * P * 16);
     }
   }
-  StoreTile(args, panel, first_row, row_count, acc);
+  StoreTile(args, panel * 16, LanesOf(args, panel, P), first_row, row_count, acc, P * 16);
 }
 
-// The same straight from the packed bytes: for few rows, or when unpacking is free.
+// One panel straight from the packed bytes: for few rows.
 template <int F>
-void PanelDirect(const MatMulArgs& args, const TileSplit& split, uint32_t tile_begin,
-                 uint32_t tile_end, uint32_t panel) {
+void PanelDirect(const MatMulArgs& args, const TileSplit& split, uint32_t tile, uint32_t panel) {
   alignas(64) float acc[kMaxTileRows * 16];
   const unsigned char* weights = args.weights + panel * args.panel_bytes;
   const uint32_t blocks = args.cols / 32;
-  for (uint32_t tile = tile_begin; tile < tile_end; ++tile) {
-    const uint32_t row = TileStart(split, tile);
-    const uint32_t tile_rows = split.base + (tile < split.longer ? 1 : 0);
-    // With many rows a panel takes longer to compute than the next takes to arrive.
-    const bool prefetch = tile == tile_begin && tile_rows >= 4 && panel + 1 < args.panel_end;
-    kDirectTiles<F>[tile_rows - 1](weights, args.quantized + size_t{row} * blocks * kRecordBytes,
-                                   blocks, acc, prefetch ? args.panel_bytes : 0);
-    StoreTile(args, panel, row, tile_rows, acc);
-  }
+  const uint32_t row = TileStart(split, tile);
+  const uint32_t tile_rows = split.base + (tile < split.longer ? 1 : 0);
+  // With many rows a panel takes longer to compute than the next takes to arrive.
+  const bool prefetch = tile == 0 && tile_rows >= 4 && panel + 1 < args.panel_end;
+  kDirectTiles<F>[tile_rows - 1](weights, args.quantized + size_t{row} * blocks * kRecordBytes,
+                                 blocks, acc, prefetch ? args.panel_bytes : 0);
+  StoreTile(args, panel * 16, LanesOf(args, panel, 1), row, tile_rows, acc, 16);
 }
 
 template <int F>
 void MatMulQuantized(const MatMulArgs& args) {
   if (args.rows == 0) return;
   const TileSplit split = SplitRows(args.rows);
+  if constexpr (kDirectUpTo < F >> 0) {
+    if (args.rows <= kDirectUpTo<F>) {
+      for (uint32_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
+        for (uint32_t tile = 0; tile < split.count; ++tile)
+          PanelDirect<F>(args, split, tile, panel);
+      }
+      return;
+    }
+  }
   const size_t tile_bytes = size_t{args.cols} / 32 * kRecordBytes * kMaxTileRows;
   uint32_t tiles_at_once = kMaxRowBlock / kMaxTileRows;
   while (tiles_at_once > 1 && tiles_at_once * tile_bytes > kRowBlockBytes) tiles_at_once /= 2;
   for (uint32_t tile = 0; tile < split.count; tile += tiles_at_once) {
     const uint32_t tile_end =
         split.count - tile < tiles_at_once ? split.count : tile + tiles_at_once;
-    for (uint32_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
-      if constexpr (kDirectUpTo < F >> 0) {
-        if (tile_end - tile <= kDirectUpTo<F>) {
-          PanelDirect<F>(args, split, tile, tile_end, panel);
-          continue;
-        }
-      }
-      PanelExpanded<F>(args, split, tile, tile_end, panel);
+    uint32_t panel = args.panel_begin;
+    for (; panel + kPanelsAtOnce <= args.panel_end; panel += kPanelsAtOnce) {
+      PanelsExpanded<F, kPanelsAtOnce>(args, split, tile, tile_end, panel);
+    }
+    for (; panel < args.panel_end; ++panel) {
+      PanelsExpanded<F, 1>(args, split, tile, tile_end, panel);
     }
   }
 }
@@ -147,7 +167,7 @@ void MatMulFloat(const MatMulArgs& args) {
       const uint32_t tile_rows = split.base + (tile < split.longer ? 1 : 0);
       kFloatTiles<F>[tile_rows - 1](weights, args.values + size_t{row} * args.cols, args.cols,
                                     args.cols, acc);
-      StoreTile(args, panel, row, tile_rows, acc);
+      StoreTile(args, panel * 16, LanesOf(args, panel, 1), row, tile_rows, acc, 16);
     }
   }
 }

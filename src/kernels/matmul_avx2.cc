@@ -15,6 +15,7 @@ namespace {
 
 // 8 lines of codes (Q8_0: signed, others unsigned), f32 scale[16], f32 min or second scale[16].
 constexpr uint32_t kExpandedBytes = 640;
+constexpr uint32_t kPanelsAtOnce = 1;
 
 KV_INLINE __m256i LoadInt(const unsigned char* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -100,13 +101,13 @@ KV_INLINE void ExpandScales(const unsigned char* scales, const unsigned char* he
 
 template <int F>
 void ExpandChunk(const unsigned char* panel, uint32_t first_block, uint32_t block_count,
-                 unsigned char* chunk) {
+                 unsigned char* chunk, size_t chunk_stride) {
   constexpr PanelLayout kLayout = kPanelLayouts[F];
   const uint32_t first_pair = first_block / 2;
   const unsigned char* p = panel + size_t{first_pair} * kLayout.pair_bytes +
                            size_t{first_pair / kPairsPerHeader} * kLayout.header_bytes;
   const unsigned char* header = p;
-  for (uint32_t b = 0; b < block_count; ++b, chunk += kExpandedBytes) {
+  for (uint32_t b = 0; b < block_count; ++b, chunk += chunk_stride) {
     if (kLayout.header_bytes != 0 && b % (2 * kPairsPerHeader) == 0) {
       header = p;
       p += kLayout.header_bytes;
@@ -221,14 +222,16 @@ KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activati
   for (int r = 0; r < N; ++r) _mm256_storeu_ps(acc_out + 16 * (first + r) + 8 * half, acc[r]);
 }
 
-template <int F, int R>
+template <int F, int R, int P>
 void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
                   uint32_t block_count, float* acc) {
   // Four rows are what 16 registers hold.
-  constexpr int kFirst = R < 4 ? R : 4;
   for (int half = 0; half < 2; ++half) {
-    SubTile<F, R, kFirst>(chunk, activations, block_count, 0, half, acc);
-    if constexpr (R > 4) SubTile<F, R, R - 4>(chunk, activations, block_count, 4, half, acc);
+    SubTile < F, R, R<4 ? R : 4>(chunk, activations, block_count, 0, half, acc);
+    if constexpr (R > 4) {
+      SubTile < F, R, R<8 ? R - 4 : 4>(chunk, activations, block_count, 4, half, acc);
+    }
+    if constexpr (R > 8) SubTile<F, R, R - 8>(chunk, activations, block_count, 8, half, acc);
   }
 }
 

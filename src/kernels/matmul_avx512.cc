@@ -12,6 +12,7 @@ namespace {
 
 #define KV_INLINE inline __attribute__((always_inline))
 
+constexpr uint32_t kPanelsAtOnce = 2;
 constexpr uint32_t kExpandedBytes = 640;  // 8 lines of codes, f32 scale[16], f32 min or scale[16].
 
 // d (and dmin) of the current 256 values of a K-quant.
@@ -82,9 +83,11 @@ KV_INLINE void Unpack(const unsigned char* pair, uint32_t half, const SuperScale
   const unsigned char* planes = pair + kLayout.plane_offset + half * kLayout.plane_bytes;
   const unsigned char* scales = pair + kLayout.scale_offset + half * kLayout.scale_bytes;
   if constexpr (F == kQ8_0) {
+#pragma GCC unroll 16
     for (int g = 0; g < 8; ++g) block->lines[g] = _mm512_loadu_si512(codes + 64 * g);
   } else {
     const __m512i low = _mm512_set1_epi8(0x0F);
+#pragma GCC unroll 16
     for (int j = 0; j < 4; ++j) {
       const __m512i both = _mm512_loadu_si512(codes + 64 * j);
       block->lines[2 * j] = _mm512_and_si512(both, low);
@@ -143,13 +146,16 @@ KV_INLINE void Dot(const Block& block, const unsigned char* record, int begin, i
                    __m512i* sum) {
   if constexpr (R == 1) {
     __m512i second = _mm512_setzero_si512();
+#pragma GCC unroll 16
     for (int g = begin; g < end; g += 2) {
       sum[0] = _mm512_dpbusd_epi32(sum[0], block.lines[g], Codes(record, 0, g));
       second = _mm512_dpbusd_epi32(second, block.lines[g + 1], Codes(record, 0, g + 1));
     }
     sum[0] = _mm512_add_epi32(sum[0], second);
   } else {
+#pragma GCC unroll 16
     for (int g = begin; g < end; ++g) {
+#pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
         sum[r] = _mm512_dpbusd_epi32(sum[r], block.lines[g], Codes(record, r, g));
       }
@@ -160,9 +166,71 @@ KV_INLINE void Dot(const Block& block, const unsigned char* record, int begin, i
 template <int R>
 KV_INLINE void AddScaled(const __m512i* sum, __m512 scale, const unsigned char* record,
                          __m512* acc) {
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
     const __m512 product = _mm512_mul_ps(scale, BroadcastFloat<R>(record, kSlotScale, r));
     acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r]), product, acc[r]);
+  }
+}
+
+// Groups [begin, end) of a 32-block of P panels; scales at byte `scale` of each panel's piece.
+template <int F, int R, int N, int P>
+KV_INLINE void AddGroups(const unsigned char* chunk, const unsigned char* record, int first,
+                         int begin, int end, int zero_slot, int scale, __m512 acc[][P]) {
+  __m512i sum[N][P];
+#pragma GCC unroll 16
+  for (int r = 0; r < N; ++r) {
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) {
+      sum[r][p] =
+          zero_slot < 0 ? _mm512_setzero_si512() : BroadcastInt<R>(record, zero_slot, first + r);
+    }
+  }
+#pragma GCC unroll 16
+  for (int g = begin; g < end; ++g) {
+    __m512i lines[P];
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) lines[p] = _mm512_load_si512(chunk + p * kExpandedBytes + 64 * g);
+#pragma GCC unroll 16
+    for (int r = 0; r < N; ++r) {
+      const __m512i codes = Codes(record, first + r, g);
+#pragma GCC unroll 16
+      for (int p = 0; p < P; ++p) sum[r][p] = _mm512_dpbusd_epi32(sum[r][p], lines[p], codes);
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < N; ++r) {
+    const __m512 d = BroadcastFloat<R>(record, kSlotScale, first + r);
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) {
+      const __m512 weight_scale =
+          _mm512_load_ps(reinterpret_cast<const float*>(chunk + p * kExpandedBytes + scale));
+      acc[r][p] =
+          _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][p]), _mm512_mul_ps(weight_scale, d), acc[r][p]);
+    }
+  }
+}
+
+template <int F, int R, int N, int P>
+KV_INLINE void AccumulateExpanded(const unsigned char* chunk, const unsigned char* record,
+                                  int first, __m512 acc[][P]) {
+  if constexpr (F == kQ6_K) {
+    AddGroups<F, R, N, P>(chunk, record, first, 0, 4, kSlotZero32Low, 512, acc);
+    AddGroups<F, R, N, P>(chunk, record, first, 4, 8, kSlotZero32High, 576, acc);
+    return;
+  }
+  AddGroups<F, R, N, P>(chunk, record, first, 0, 8, kZeroSlot<F>, 512, acc);
+  if constexpr (F == kQ4_1 || F == kQ4_K) {
+#pragma GCC unroll 16
+    for (int r = 0; r < N; ++r) {
+      const __m512 s = BroadcastFloat<R>(record, kSlotScaleSum, first + r);
+#pragma GCC unroll 16
+      for (int p = 0; p < P; ++p) {
+        const __m512 min =
+            _mm512_load_ps(reinterpret_cast<const float*>(chunk + p * kExpandedBytes + 576));
+        acc[r][p] = _mm512_fmadd_ps(min, s, acc[r][p]);
+      }
+    }
   }
 }
 
@@ -170,14 +238,17 @@ template <int F, int R>
 KV_INLINE void Accumulate(const Block& block, const unsigned char* record, __m512* acc) {
   __m512i sum[R];
   if constexpr (F == kQ6_K) {
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) sum[r] = BroadcastInt<R>(record, kSlotZero32Low, r);
     Dot<R>(block, record, 0, 4, sum);
     AddScaled<R>(sum, block.scale, record, acc);
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) sum[r] = BroadcastInt<R>(record, kSlotZero32High, r);
     Dot<R>(block, record, 4, 8, sum);
     AddScaled<R>(sum, block.extra, record, acc);
     return;
   }
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
     if constexpr (kZeroSlot<F> >= 0) {
       sum[r] = BroadcastInt<R>(record, kZeroSlot<F>, r);
@@ -188,32 +259,49 @@ KV_INLINE void Accumulate(const Block& block, const unsigned char* record, __m51
   Dot<R>(block, record, 0, 8, sum);
   AddScaled<R>(sum, block.scale, record, acc);
   if constexpr (F == kQ4_1 || F == kQ4_K) {
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       acc[r] = _mm512_fmadd_ps(block.extra, BroadcastFloat<R>(record, kSlotScaleSum, r), acc[r]);
     }
   }
 }
 
-template <int F, int R>
-void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
-                  uint32_t block_count, float* acc_out) {
-  __m512 acc[R];
-  for (int r = 0; r < R; ++r) acc[r] = _mm512_loadu_ps(acc_out + 16 * r);
+// Rows [first, first + N) of a tile of R, times P panels: every activation that is loaded serves P
+// lines, and N * P chains of sums run side by side.
+template <int F, int R, int N, int P>
+KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activations,
+                       uint32_t block_count, int first, float* acc_out) {
+  __m512 acc[N][P];
+#pragma GCC unroll 16
+  for (int r = 0; r < N; ++r) {
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) acc[r][p] = _mm512_loadu_ps(acc_out + 16 * ((first + r) * P + p));
+  }
   for (uint32_t b = 0; b < block_count; ++b) {
-    Block block;
-    for (int g = 0; g < 8; ++g) block.lines[g] = _mm512_load_si512(chunk + 64 * g);
-    block.scale = _mm512_load_ps(reinterpret_cast<const float*>(chunk + 512));
-    block.extra = _mm512_load_ps(reinterpret_cast<const float*>(chunk + 576));
-    Accumulate<F, R>(block, activations, acc);
-    chunk += kExpandedBytes;
+    AccumulateExpanded<F, R, N, P>(chunk, activations, first, acc);
+    chunk += P * kExpandedBytes;
     activations += R * kRecordBytes;
   }
-  for (int r = 0; r < R; ++r) _mm512_storeu_ps(acc_out + 16 * r, acc[r]);
+#pragma GCC unroll 16
+  for (int r = 0; r < N; ++r) {
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) _mm512_storeu_ps(acc_out + 16 * ((first + r) * P + p), acc[r][p]);
+  }
+}
+
+template <int F, int R, int P>
+void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
+                  uint32_t block_count, float* acc) {
+  // 6 rows of 2 panels fill the registers: 12 integer sums, 12 float sums.
+  constexpr int kFirst = R <= 6 ? R : (R + 1) / 2;
+  SubTile<F, R, kFirst, P>(chunk, activations, block_count, 0, acc);
+  if constexpr (R > kFirst)
+    SubTile<F, R, R - kFirst, P>(chunk, activations, block_count, kFirst, acc);
 }
 
 template <int F>
 void ExpandChunk(const unsigned char* panel, uint32_t first_block, uint32_t block_count,
-                 unsigned char* chunk) {
+                 unsigned char* chunk, size_t chunk_stride) {
   constexpr PanelLayout kLayout = kPanelLayouts[F];
   const uint32_t first_pair = first_block / 2;
   const unsigned char* p = panel + size_t{first_pair} * kLayout.pair_bytes +
@@ -228,10 +316,11 @@ void ExpandChunk(const unsigned char* panel, uint32_t first_block, uint32_t bloc
     }
     Block block;
     Unpack<F>(p, b % 2, super, &block);
+#pragma GCC unroll 16
     for (int g = 0; g < 8; ++g) _mm512_store_si512(chunk + 64 * g, block.lines[g]);
     _mm512_store_ps(reinterpret_cast<float*>(chunk + 512), block.scale);
     _mm512_store_ps(reinterpret_cast<float*>(chunk + 576), block.extra);
-    chunk += kExpandedBytes;
+    chunk += chunk_stride;
     if (b % 2 == 1) p += kLayout.pair_bytes;
   }
 }
@@ -241,6 +330,7 @@ void TileDirect(const unsigned char* panel, const unsigned char* activations, ui
                 float* acc_out, size_t prefetch_bytes) {
   constexpr PanelLayout kLayout = kPanelLayouts[F];
   __m512 acc[R];
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
   SuperScale super = {_mm512_setzero_ps(), _mm512_setzero_ps()};
   const unsigned char* p = panel;
@@ -262,6 +352,7 @@ void TileDirect(const unsigned char* panel, const unsigned char* activations, ui
     activations += R * kRecordBytes;
     if (b % 2 == 1) p += kLayout.pair_bytes;
   }
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) _mm512_storeu_ps(acc_out + 16 * r, acc[r]);
 }
 
@@ -269,9 +360,11 @@ template <int F, int R>
 void TileFloat(const unsigned char* panel, const float* x, size_t x_stride, uint32_t cols,
                float* acc_out) {
   __m512 acc[R];
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
   for (uint32_t k = 0; k < cols; k += 32) {
     __m512 sum[R];
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) sum[r] = _mm512_setzero_ps();
     for (uint32_t i = k; i < k + 32; ++i) {
       __m512 w;
@@ -280,24 +373,27 @@ void TileFloat(const unsigned char* panel, const float* x, size_t x_stride, uint
       } else {
         w = _mm512_loadu_ps(reinterpret_cast<const float*>(panel + size_t{i} * 64));
       }
+#pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
         sum[r] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[r * x_stride + i]), sum[r]);
       }
     }
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) acc[r] = _mm512_add_ps(acc[r], sum[r]);
   }
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) _mm512_storeu_ps(acc_out + 16 * r, acc[r]);
 }
 
 template <int F>
 constexpr void (*kDirectTiles[kMaxTileRows])(const unsigned char*, const unsigned char*, uint32_t,
                                              float*, size_t) = {
-    TileDirect<F, 1>, TileDirect<F, 2>, TileDirect<F, 3>, TileDirect<F, 4>,
-    TileDirect<F, 5>, TileDirect<F, 6>, TileDirect<F, 7>, TileDirect<F, 8>};
+    TileDirect<F, 1>, TileDirect<F, 2>,  TileDirect<F, 3>,  TileDirect<F, 4>,
+    TileDirect<F, 5>, TileDirect<F, 6>,  TileDirect<F, 7>,  TileDirect<F, 8>,
+    TileDirect<F, 9>, TileDirect<F, 10>, TileDirect<F, 11>, TileDirect<F, 12>};
 
-// Q8_0 has nothing to unpack.
 template <int F>
-constexpr uint32_t kDirectUpTo = F == kQ8_0 ? ~uint32_t{0} : 2;
+constexpr uint32_t kDirectUpTo = 24;
 
 #include "kernels/matmul.inl"
 

@@ -18,7 +18,7 @@
 //                                                         scales: i8 [2 halves of 16 k][16]
 // Panel of F32, F16: [k][16].
 //
-// Activation tile of R <= 8 rows (rows are shared out evenly, TileSplit in matmul.inl): one record
+// Activation tile of R <= 12 rows (rows are shared out evenly, TileSplit in matmul.inl): one record
 // of 64 * R bytes per 32-block: int8 q[R][32], then seven arrays [R] of 4 bytes at the slots below.
 // A record is one cache line when R is 1: that is what decoding one sequence streams through.
 #ifndef KVASIR_KERNELS_MATMUL_LAYOUT_H_
@@ -60,15 +60,15 @@ enum Slot : int {
   kSlotZero32High,  // i32 -32 * sum(q[16..31])
 };
 constexpr uint32_t kRecordBytes = 64;  // Per activation row and 32-block.
-constexpr uint32_t kMaxTileRows = 8;
+constexpr uint32_t kMaxTileRows = 12;
 
 // Activations of a row block stay within half of the smallest L2 we care for (1 MiB) while all
 // panels pass over them.
 constexpr size_t kRowBlockBytes = size_t{512} * 1024;
-constexpr uint32_t kMaxRowBlock = 256;
-// 32-blocks unpacked at once: 24 * 640 bytes beside a tile's activations fit in 32 KiB of L1. A
-// multiple of 8, so that a chunk starts at a header.
-constexpr uint32_t kChunkBlocks = 24;
+constexpr uint32_t kMaxRowBlock = 192;
+// 32-blocks unpacked at once: two panels of 16 * 640 bytes and a tile's activations take 32 KiB, an
+// L1. A multiple of 8, so that a chunk starts at a header.
+constexpr uint32_t kChunkBlocks = 16;
 
 struct MatMulArgs {
   const unsigned char* weights;  // Panel 0.

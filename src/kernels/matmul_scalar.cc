@@ -8,6 +8,7 @@ namespace {
 
 // int16 codes [32][16] less the zero point, f32 scale[16], f32 min or second scale[16].
 constexpr uint32_t kExpandedBytes = 1024 + 64 + 64;
+constexpr uint32_t kPanelsAtOnce = 1;
 
 #include "kernels/half.inl"
 
@@ -61,9 +62,9 @@ void ExpandScales(const unsigned char* scales, const unsigned char* header, floa
 
 template <int F>
 void ExpandChunk(const unsigned char* panel, uint32_t first_block, uint32_t block_count,
-                 unsigned char* chunk) {
+                 unsigned char* chunk, size_t chunk_stride) {
   constexpr PanelLayout kLayout = kPanelLayouts[F];
-  for (uint32_t b = 0; b < block_count; ++b, chunk += kExpandedBytes) {
+  for (uint32_t b = 0; b < block_count; ++b, chunk += chunk_stride) {
     const uint32_t pair_index = (first_block + b) / 2;
     const uint32_t half = (first_block + b) % 2;
     const uint32_t super = pair_index / kPairsPerHeader;
@@ -101,7 +102,7 @@ inline void AddScaled(const int16_t* weights, const signed char* codes, int begi
   }
 }
 
-template <int F, int R>
+template <int F, int R, int P>
 void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
                   uint32_t block_count, float* acc) {
   for (uint32_t b = 0; b < block_count; ++b) {
