@@ -1,0 +1,185 @@
+#include "engine/sequence.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "text/small_vocabulary.h"
+
+namespace kvasir {
+namespace {
+
+class SequenceTest : public testing::Test {
+ protected:
+  SequenceTest() : tokenizer_(SmallBpeVocabulary().Create()) {}
+
+  uint32_t vocab() const { return static_cast<uint32_t>(tokenizer_->vocab_size()); }
+
+  std::vector<TokenId> Ids(std::string_view text) const { return tokenizer_->Encode(text); }
+
+  // One token for each byte, so that characters and stop strings are cut everywhere.
+  std::vector<TokenId> ByteIds(std::string_view text) const {
+    std::vector<TokenId> ids;
+    for (const char c : text) {
+      ids.push_back(*tokenizer_->Find(BpeTextOfByte(static_cast<uint8_t>(c))));
+    }
+    return ids;
+  }
+
+  StatusOr<std::unique_ptr<Sequence>> Create(std::vector<TokenId> prompt, SequenceOptions options,
+                                             uint32_t context = 100) const {
+    return Sequence::Create(*tokenizer_, vocab(), context, std::move(prompt), std::move(options));
+  }
+
+  // Appends until finished or out of tokens; the pieces joined.
+  static std::string Feed(Sequence& sequence, const std::vector<TokenId>& ids) {
+    std::string text;
+    for (const TokenId id : ids) {
+      if (sequence.finished()) break;
+      text += sequence.Append(id);
+    }
+    return text;
+  }
+
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+TEST_F(SequenceTest, ChunksCoverWhatIsKnownAndOnlyTheLastAsksForLogits) {
+  const std::vector<TokenId> prompt = ByteIds("abcdefghij");
+  const auto sequence = Create(prompt, {});
+  ASSERT_TRUE(sequence.ok());
+  uint32_t computed = 3;  // Found in a cache.
+  std::vector<TokenId> seen;
+  std::vector<size_t> sizes;
+  while (computed < prompt.size()) {
+    const Sequence::Chunk chunk = (*sequence)->NextChunk(computed, 4);
+    EXPECT_EQ(chunk.start, computed);
+    seen.insert(seen.end(), chunk.tokens.begin(), chunk.tokens.end());
+    sizes.push_back(chunk.tokens.size());
+    computed += static_cast<uint32_t>(chunk.tokens.size());
+    EXPECT_EQ(chunk.ends_known, computed == prompt.size());
+  }
+  EXPECT_EQ(seen, std::vector<TokenId>(prompt.begin() + 3, prompt.end()));
+  EXPECT_EQ(sizes, (std::vector<size_t>{4, 3}));
+  (*sequence)->Append(prompt[0]);
+  const Sequence::Chunk next = (*sequence)->NextChunk(computed, 4);
+  EXPECT_EQ(next.tokens.size(), 1u);
+  EXPECT_TRUE(next.ends_known);
+}
+
+TEST_F(SequenceTest, EndsAtTheNumberOfTokensAskedFor) {
+  SequenceOptions options;
+  options.max_new_tokens = 3;
+  const auto sequence = Create(Ids("hello"), options);
+  ASSERT_TRUE(sequence.ok());
+  EXPECT_EQ(Feed(**sequence, ByteIds("abcdef")), "abc");
+  EXPECT_EQ((*sequence)->finish_reason(), FinishReason::kLength);
+  EXPECT_EQ((*sequence)->generated().size(), 3u);
+}
+
+TEST_F(SequenceTest, EndsWhenTheContextIsFull) {
+  const auto sequence = Create(ByteIds("abcd"), {}, /*context=*/6);
+  ASSERT_TRUE(sequence.ok());
+  EXPECT_EQ(Feed(**sequence, ByteIds("efgh")), "ef");
+  EXPECT_EQ((*sequence)->finish_reason(), FinishReason::kLength);
+  EXPECT_EQ((*sequence)->known().size(), 6u);
+}
+
+TEST_F(SequenceTest, EndOfGenerationIsATokenWithoutText) {
+  const TokenId end = *tokenizer_->Find("<|im_end|>");
+  const auto sequence = Create(Ids("x"), {});
+  ASSERT_TRUE(sequence.ok());
+  (*sequence)->Append(ByteIds("y")[0]);
+  EXPECT_EQ((*sequence)->Append(end), "");
+  EXPECT_EQ((*sequence)->finish_reason(), FinishReason::kStop);
+  EXPECT_EQ((*sequence)->generated().back(), end);
+
+  SequenceOptions options;
+  options.ignore_eos = true;
+  const auto goes_on = Create(Ids("x"), options);
+  ASSERT_TRUE(goes_on.ok());
+  (*goes_on)->Append(end);
+  EXPECT_FALSE((*goes_on)->finished());
+  EXPECT_EQ((*goes_on)->Append(ByteIds("y")[0]), "y");
+}
+
+TEST_F(SequenceTest, AStopStringAcrossTokensNeverShows) {
+  SequenceOptions options;
+  options.stops = {"cde", "zz"};
+  const auto sequence = Create(Ids("x"), options);
+  ASSERT_TRUE(sequence.ok());
+  EXPECT_EQ(Feed(**sequence, ByteIds("abcd")), "ab");  // "cd" may yet become the stop string.
+  EXPECT_EQ(Feed(**sequence, ByteIds("ef")), "");
+  EXPECT_EQ((*sequence)->finish_reason(), FinishReason::kStop);
+  EXPECT_EQ((*sequence)->generated().size(), 5u);
+}
+
+TEST_F(SequenceTest, TextHeldBackForAStopStringAppearsAtTheEnd) {
+  SequenceOptions options;
+  options.stops = {"cde"};
+  options.max_new_tokens = 4;
+  const auto at_length = Create(Ids("x"), options);
+  ASSERT_TRUE(at_length.ok());
+  EXPECT_EQ(Feed(**at_length, ByteIds("abcd")), "abcd");
+
+  const auto cancelled = Create(Ids("x"), options);
+  ASSERT_TRUE(cancelled.ok());
+  EXPECT_EQ(Feed(**cancelled, ByteIds("abc")), "ab");
+  EXPECT_EQ((*cancelled)->Cancel(), "c");
+  EXPECT_EQ((*cancelled)->finish_reason(), FinishReason::kCancelled);
+  EXPECT_EQ((*cancelled)->Cancel(), "");
+}
+
+TEST_F(SequenceTest, CharactersComeOutWhole) {
+  const auto sequence = Create(Ids("x"), {});
+  ASSERT_TRUE(sequence.ok());
+  const std::vector<TokenId> fox = ByteIds("\xF0\x9F\xA6\x8A");
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ((*sequence)->Append(fox[i]), "");
+  EXPECT_EQ((*sequence)->Append(fox[3]), "\xF0\x9F\xA6\x8A");
+  (*sequence)->Append(fox[0]);
+  EXPECT_EQ((*sequence)->Cancel(), "\xEF\xBF\xBD");  // Cut off inside a character.
+}
+
+TEST_F(SequenceTest, PenaltiesSeeThePromptAndTheAnswer) {
+  SequenceOptions options;
+  options.sampling.repetition_penalty = 10.0f;
+  const TokenId a = ByteIds("a")[0];
+  const TokenId b = ByteIds("b")[0];
+  const auto sequence = Create({a}, options);
+  ASSERT_TRUE(sequence.ok());
+  std::vector<float> logits(vocab(), -1.0f);
+  logits[static_cast<size_t>(Index(a))] = 5.0f;
+  logits[static_cast<size_t>(Index(b))] = 4.0f;
+  SamplerScratch scratch(vocab());
+  EXPECT_EQ((*sequence)->Choose(logits, scratch), b);
+  (*sequence)->Append(b);
+  EXPECT_EQ((*sequence)->Choose(logits, scratch), a);  // 0.5 against 0.4.
+}
+
+TEST_F(SequenceTest, BadRequestsAreRefused) {
+  const auto problem = [this](std::vector<TokenId> prompt, SequenceOptions options) {
+    const auto sequence = Create(std::move(prompt), std::move(options), /*context=*/8);
+    return std::string(sequence.ok() ? "" : MessageOf(sequence.status()));
+  };
+  EXPECT_NE(problem({}, {}).find("empty"), std::string::npos);
+  EXPECT_EQ(problem(ByteIds("1234567"), {}), "");
+  EXPECT_NE(problem(ByteIds("12345678"), {}).find("8 tokens"), std::string::npos);
+  EXPECT_NE(problem({TokenId{1}, TokenId{-1}}, {}).find("position 1"), std::string::npos);
+  EXPECT_NE(problem({TokenId{static_cast<int32_t>(vocab())}}, {}).find("outside"),
+            std::string::npos);
+  SequenceOptions none;
+  none.max_new_tokens = 0;
+  EXPECT_NE(problem(ByteIds("1"), none).find("at least 1"), std::string::npos);
+  SequenceOptions hot;
+  hot.sampling.temperature = -2.0f;
+  EXPECT_NE(problem(ByteIds("1"), hot).find("temperature"), std::string::npos);
+  SequenceOptions stop;
+  stop.stops = {""};
+  EXPECT_NE(problem(ByteIds("1"), stop), "");
+}
+
+}  // namespace
+}  // namespace kvasir
