@@ -6,8 +6,9 @@
 //
 // Both products are C[row][16 columns] += A[row][depth] * B[depth][16 columns], one chain of fused
 // multiply-adds per element in order of depth: for the scores the columns are tokens and the depth
-// is head_dim, for P*V the columns are head_dim and the depth is tokens. Where a chain is cut (panel
-// or tile borders) its sum rests in memory as float, so no blocking below can change a result.
+// is head_dim, for P*V the columns are head_dim and the depth is tokens. Where a chain is cut
+// (panel or tile borders) its sum rests in memory as float, so no blocking below can change a
+// result.
 
 constexpr int kTileRows = 6;
 constexpr int kPanelCols = 64;    // Panel: [kPanelDepth][kPanelCols] floats,
@@ -172,8 +173,7 @@ void ScoresDirect(Work& work, const RowBlock& block) {
         const bool values = last - first >= kTileCols;
         return KUnits{unit, more ? unit + kTileCols : values ? job.v + first : unit};
       },
-      job.head_dim,
-      PRow(work, block.first) + first * 16, AttentionJob::kTokens, true);
+      job.head_dim, PRow(work, block.first) + first * 16, AttentionJob::kTokens, true);
 }
 
 void ScoresByPanel(Work& work) {
@@ -300,8 +300,8 @@ void ValuesByPanel(Work& work) {
   }
 }
 
-// Tokens that only some rows of a block see are taken row by row, never as p = 0: 0 * infinity is not
-// 0, and even 0 * 1 + -0 is not -0. Each row still meets its tokens in ascending order.
+// Tokens that only some rows of a block see are taken row by row, never as p = 0: 0 * infinity is
+// not 0, and even 0 * 1 + -0 is not -0. Each row still meets its tokens in ascending order.
 void WeightedValues(Work& work) {
   const AttentionJob& job = work.job;
   for (int i = 0; i < job.rows * job.head_dim; i += 16) Store(job.o + i, Zero());

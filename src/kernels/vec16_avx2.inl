@@ -34,9 +34,9 @@ inline Mask Lanes(int begin, int end) {
 inline V LoadFirst(const float* p, int count) {
   const Mask mask = Lanes(0, count);
   // No address beyond the row is formed when the upper half is empty.
-  return {_mm256_maskload_ps(p, _mm256_castps_si256(mask.lo)),
-          count > 8 ? _mm256_maskload_ps(p + 8, _mm256_castps_si256(mask.hi))
-                    : _mm256_setzero_ps()};
+  return {
+      _mm256_maskload_ps(p, _mm256_castps_si256(mask.lo)),
+      count > 8 ? _mm256_maskload_ps(p + 8, _mm256_castps_si256(mask.hi)) : _mm256_setzero_ps()};
 }
 inline void StoreFirst(float* p, int count, V v) {
   const Mask mask = Lanes(0, count);
@@ -49,8 +49,7 @@ inline V LoadHalf(const uint16_t* p) {
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
 }
 inline void StoreHalf(uint16_t* p, V v) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
-                   _mm256_cvtps_ph(v.lo, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v.lo, _MM_FROUND_TO_NEAREST_INT));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8),
                    _mm256_cvtps_ph(v.hi, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -90,8 +89,7 @@ inline __m256 ScaleHalf(__m256 p, __m256 shifted) {
   const __m256i first = _mm256_srai_epi32(n, 1);
   const __m256i second = _mm256_sub_epi32(n, first);
   const __m256i bias = _mm256_set1_epi32(127);
-  const __m256 by_first =
-      _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(first, bias), 23));
+  const __m256 by_first = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(first, bias), 23));
   const __m256 by_second =
       _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(second, bias), 23));
   return _mm256_mul_ps(_mm256_mul_ps(p, by_first), by_second);

@@ -33,8 +33,7 @@ inline V Fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
 inline V Max(V a, V b) { return _mm512_max_ps(a, b); }
 inline V Min(V a, V b) { return _mm512_min_ps(a, b); }
 inline V NegAbs(V a) {
-  return _mm512_castsi512_ps(
-      _mm512_or_si512(_mm512_castps_si512(a), _mm512_set1_epi32(INT32_MIN)));
+  return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(a), _mm512_set1_epi32(INT32_MIN)));
 }
 
 inline Mask Less(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }

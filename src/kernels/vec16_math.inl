@@ -1,12 +1,12 @@
 // Exponential and logistic function over V, the same for every instruction set. Included inside an
 // anonymous namespace, after one of vec16_*.inl.
 
-// e^x within 2 ulp. Below -87 exactly 0 (so no subnormal is ever made, and -infinity gives 0), above
-// 88.73 infinity, NaN stays NaN.
+// e^x within 2 ulp. Below -87 exactly 0 (so no subnormal is ever made, and -infinity gives 0),
+// above 88.73 infinity, NaN stays NaN.
 //
-// x = n ln2 + r with |r| <= ln2 / 2; e^r = 1 + r + r^2 q(r), q of degree 4 fitted for least relative
-// error (3.3e-9, a twentieth of an ulp). n comes from adding 1.5 * 2^23, which rounds to nearest and
-// leaves n in the low bits: no conversion whose NaN behaviour could differ.
+// x = n ln2 + r with |r| <= ln2 / 2; e^r = 1 + r + r^2 q(r), q of degree 4 fitted for least
+// relative error (3.3e-9, a twentieth of an ulp). n comes from adding 1.5 * 2^23, which rounds to
+// nearest and leaves n in the low bits: no conversion whose NaN behaviour could differ.
 inline V Exp(V x) {
   const V low = Set1(-87.0f);
   const V bounded = Max(low, Min(Set1(89.0f), x));
