@@ -300,7 +300,7 @@ Status Interpreter::BindParameters(const Stmt& definition, const Arguments& argu
   if (definition.uses_caller) scope->Set(caller_id_, Value::Undefined("no caller defined"));
   for (const auto& [key, value] : arguments.named) {
     const auto it = std::find_if(parameters.begin(), parameters.end(),
-                                 [&](const Parameter& p) { return p.name == key.view(); });
+                                 [&key = key](const Parameter& p) { return p.name == key.view(); });
     if (it == parameters.end()) {
       if (key.view() == "caller" && definition.uses_caller) {
         scope->Set(caller_id_, value);
