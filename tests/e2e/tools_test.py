@@ -125,10 +125,10 @@ class Tree(unittest.TestCase):
     def test_docs(self):
         self.write("README.md", "`src/kv/pool.h` `kv/pool.h` `src/MODULE/NAME.h` [a](docs/ARCHITECTURE.md)\n")
         self.assertEqual(self.check("docs"), "")
-        self.write("README.md", "`src/kv/gone.h`, `kv/gone.h`\n[a](docs/GONE.md)\n")
+        self.write("README.md", "`src/kv/gone.h`, `kv/gone.h`\n[a](docs/" + "GONE.md)\n")
         self.assertEqual(self.check("docs").count("README.md"), 3)
         os.remove(os.path.join(self.root, "README.md"))
-        self.write("src/kv/c.cc", "// TO" + "DO: later\n// see docs/GONE.md\n// TO" + "DO(ann): fine\n")
+        self.write("src/kv/c.cc", "// TO" + "DO: later\n// see docs/" + "GONE.md\n// TO" + "DO(ann): fine\n")
         self.assertEqual([line.split(": ")[0] for line in self.check("docs").splitlines()],
                          ["src/kv/c.cc:1", "src/kv/c.cc:2"])
 
