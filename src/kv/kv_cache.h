@@ -54,7 +54,7 @@ class KvCache {
  public:
   struct Options {
     KvLayout layout;
-    // Bytes of blocks of all groups together, a hard limit (bookkeeping, about 200 bytes a block,
+    // Bytes of blocks of all groups together, a hard limit (bookkeeping, about 250 bytes a block,
     // comes on top). Every group gets the same number of blocks, so that a group's share is
     // proportional to its bytes per token: window blocks of a cached prefix then fit whenever its
     // group 0 blocks do. Ignored when block_counts is given.
