@@ -76,7 +76,9 @@ def render(source, variables):
 
 def expressions():
     path = TESTDATA / "template_expressions.json"
-    context = json.loads((TESTDATA / "template_context.json").read_text())
+    context = dict(messages=[], tools=None, documents=None, add_generation_prompt=True,
+                   bos_token=BOS, eos_token=EOS)
+    context.update(json.loads((TESTDATA / "template_context.json").read_text()))
     cases = json.loads(path.read_text())
     lines = [json.dumps([case[0], render(case[0], context)], ensure_ascii=False) for case in cases]
     return path, "[\n" + ",\n".join(lines) + "\n]\n"

@@ -66,6 +66,10 @@ std::optional<Value> FindAttribute(const Value& value, std::string_view name) {
     if (name == "grouper") return value.items()[0];
     if (name == "list") return value.items()[1];
   }
+  if (value.is_number() && (name == "real" || name == "numerator") &&
+      !(value.is(Kind::kFloat) && name == "numerator")) {
+    return value;
+  }
   return FindMethod(value, name);
 }
 

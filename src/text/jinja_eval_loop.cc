@@ -62,6 +62,8 @@ Status Interpreter::RunLoop(const Stmt& stmt, ValueList items, const ScopePtr& o
   loop->source = std::move(items);
   loop->depth0 = depth0;
   Status status;
+  // jinja2 takes the else branch when no iteration reached the end of the body, even if some began.
+  bool has_finished_one = false;
   while (true) {
     const StatusOr<bool> more = LoopPeek(loop.get(), 0);
     status = more.status();
@@ -73,11 +75,11 @@ Status Interpreter::RunLoop(const Stmt& stmt, ValueList items, const ScopePtr& o
     Flow flow = Flow::kNormal;
     status = LoopBody(loop, std::move(item), &flow);
     if (!status.ok() || flow == Flow::kBreak) break;
+    has_finished_one = has_finished_one || flow == Flow::kNormal;
   }
-  const bool is_empty = loop->index0 < 0;
   Finish(loop.get());
   KV_RETURN_IF_ERROR(status);
-  if (!is_empty || stmt.bodies.size() < 2) return OkStatus();
+  if (has_finished_one || stmt.bodies.size() < 2) return OkStatus();
   auto scope = std::make_shared<Scope>();
   scope->parent = outer;
   ScopePtr previous = std::exchange(scope_, std::move(scope));

@@ -34,7 +34,6 @@ Status RequireReversible(const Value& value) {
 StatusOr<Value> Last(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
   KV_RETURN_IF_ERROR(RequireReversible(self));
-  if (self.is(Kind::kUndefined)) return InvalidArgument("{}", self.undefined_hint());
   KV_ASSIGN_OR_RETURN(const ValueList items, Iterate(runtime, self));
   return items.empty() ? Value::Undefined("no last item, the sequence was empty") : items.back();
 }
@@ -50,7 +49,6 @@ StatusOr<Value> Reverse(Runtime& runtime, const Value& self, const Arguments& ar
   if (self.is(Kind::kString)) {
     return GetSlice(runtime, self, Value::None(), Value::None(), Value::Int(-1));
   }
-  if (self.is(Kind::kUndefined)) return InvalidArgument("{}", self.undefined_hint());
   KV_ASSIGN_OR_RETURN(ValueList items, Iterate(runtime, self));
   std::reverse(items.begin(), items.end());
   return runtime.Sequence(std::move(items), SequenceType::kIterator);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 
 #include "text/jinja_filters.h"
 #include "text/jinja_strings.h"
@@ -238,6 +239,102 @@ StatusOr<Value> FormatFilter(Runtime& runtime, const Value& self, const Argument
   return FormatPercent(runtime, text, values);
 }
 
+// textwrap.wrap() of each line, with break_long_words and break_on_hyphens as jinja2 sets them.
+class Wrapper {
+ public:
+  Wrapper(size_t width, bool breaks_long_words, bool breaks_on_hyphens, const TracedText* text)
+      : width_(width),
+        breaks_long_words_(breaks_long_words),
+        breaks_on_hyphens_(breaks_on_hyphens),
+        text_(*text) {}
+
+  // The wrapped lines of bytes [begin, end).
+  std::vector<TracedText> Wrap(size_t begin, size_t end) {
+    lines_.clear();
+    line_ = TracedText();
+    for (size_t i = begin; i < end;) {
+      size_t stop = i;
+      const bool space = text_.view()[i] == ' ' || text_.view()[i] == '\t';
+      while (stop < end && (text_.view()[stop] == ' ' || text_.view()[stop] == '\t') == space) {
+        ++stop;
+        if (!space && breaks_on_hyphens_ && IsBreakAfter(i, stop, end)) break;
+      }
+      AddChunk(text_.Slice(i, stop), space);
+      i = stop;
+    }
+    Flush();
+    return std::move(lines_);
+  }
+
+ private:
+  // After a hyphen between letters.
+  bool IsBreakAfter(size_t begin, size_t at, size_t end) const {
+    const std::string_view text = text_.view();
+    return text[at - 1] == '-' && at - begin >= 3 && at + 1 < end &&
+           IsAlpha(CodePointAt(text, at)) &&
+           std::isalpha(static_cast<unsigned char>(text[at - 2])) != 0;
+  }
+
+  void AddChunk(TracedText chunk, bool space) {
+    size_t length = CodePointCount(chunk.view());
+    const size_t used = CodePointCount(line_.view());
+    if (space && line_.empty() && !lines_.empty()) return;
+    if (used + length <= width_) {
+      line_.Append(chunk);
+      return;
+    }
+    if (length > width_ && breaks_long_words_) {
+      const std::vector<size_t> offsets = CharOffsets(chunk.view());
+      const size_t fits =
+          std::max<size_t>(width_ > used ? width_ - used : 0, line_.empty() ? 1 : 0);
+      line_.AppendSlice(chunk, 0, offsets[fits]);
+      Flush();
+      AddChunk(chunk.Slice(offsets[fits], chunk.size()), space);
+      return;
+    }
+    Flush();
+    if (!space) line_.Append(chunk);
+  }
+
+  void Flush() {
+    const size_t end = DropTrailingSpaces(line_.view(), 0, line_.size());
+    if (end > 0) lines_.push_back(line_.Slice(0, end));
+    line_ = TracedText();
+  }
+
+  const size_t width_;
+  const bool breaks_long_words_;
+  const bool breaks_on_hyphens_;
+  const TracedText& text_;
+  std::vector<TracedText> lines_;
+  TracedText line_;
+};
+
+StatusOr<Value> WordWrap(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_ASSIGN_OR_RETURN(
+      const Bound bound,
+      Bound::Make(arguments, {"width", "break_long_words", "wrapstring", "break_on_hyphens"}));
+  KV_ASSIGN_OR_RETURN(const int64_t width, bound.Int(0, 79));
+  KV_ASSIGN_OR_RETURN(const TracedText end, bound.Text(2, "\n"));
+  KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  if (width < 8) return InvalidArgument("a width under 8");
+  KV_RETURN_IF_ERROR(runtime.Spend(static_cast<int64_t>(text.size())));
+  KV_RETURN_IF_ERROR(runtime.Allocate(text.size() * (end.size() + 1)));
+  Wrapper wrapper(static_cast<size_t>(width), bound.Truthy(1, true), bound.Truthy(3, true), &text);
+  TracedText out;
+  bool first = true;
+  for (const auto& [begin, stop] : LineRanges(text.view())) {
+    if (!first) out.Append(end);
+    first = false;
+    const std::vector<TracedText> lines = wrapper.Wrap(begin, stop);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (i > 0) out.Append(end);
+      out.Append(lines[i]);
+    }
+  }
+  return runtime.String(std::move(out));
+}
+
 // Drops <tags> and <!-- comments --> and collapses white space.
 StatusOr<Value> StripTags(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
@@ -290,6 +387,7 @@ const std::vector<NativeEntry>& TextFilters() {
       {"urlencode", UrlEncode},
       {"format", FormatFilter},
       {"striptags", StripTags},
+      {"wordwrap", WordWrap},
   };
   return kFilters;
 }

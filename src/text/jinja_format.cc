@@ -386,13 +386,16 @@ StatusOr<Value> FormatBraces(Runtime& runtime, const TracedText& text, const Arg
       i = brace + 2;
       continue;
     }
-    const size_t close = format.find('}', brace);
+    size_t close = format.find('}', brace);
+    // A field may stand in the format specification of another: {:>{}}.
+    const size_t inner = format.find('{', brace + 1);
+    const bool nested = close != format.npos && inner < close;
+    if (nested) close = format.find('}', close + 1);
     if (format[brace] == '}' || close == format.npos) {
       return InvalidArgument("single '{}' in format string", format[brace]);
     }
     std::string_view field = format.substr(brace + 1, close - brace - 1);
-    if (field.find('{') != field.npos) return InvalidArgument("nested fields are not supported");
-    std::string_view spec;
+    std::string spec;
     char conversion = '\0';
     if (const size_t colon = field.find(':'); colon != field.npos) {
       spec = field.substr(colon + 1);
@@ -408,6 +411,15 @@ StatusOr<Value> FormatBraces(Runtime& runtime, const TracedText& text, const Arg
     }
     KV_RETURN_IF_ERROR(runtime.Spend(1));
     KV_ASSIGN_OR_RETURN(const Value value, BraceField(runtime, field, arguments, &next));
+    if (nested) {
+      const size_t open = spec.find('{');
+      const size_t end = spec.find('}');
+      if (open == spec.npos || end == spec.npos) return InvalidArgument("bad field '{}'", field);
+      const std::string name = spec.substr(open + 1, end - open - 1);
+      KV_ASSIGN_OR_RETURN(const Value width, BraceField(runtime, name, arguments, &next));
+      KV_ASSIGN_OR_RETURN(const TracedText width_text, runtime.Text(width));
+      spec = spec.substr(0, open) + width_text.bytes() + spec.substr(end + 1);
+    }
     KV_ASSIGN_OR_RETURN(const TracedText item, BraceItem(runtime, value, conversion, spec));
     out.Append(item);
     i = close + 1;

@@ -322,13 +322,16 @@ class Lexer {
       }
     }
     std::string text = source_.substr(pos_, end - pos_);
+    const bool bad_underscore = text.find("__") != text.npos || text.back() == '_';
     text.erase(std::remove(text.begin(), text.end(), '_'), text.end());
     Emit(is_float ? TokenKind::kFloat : TokenKind::kInteger, text);
     const char* first = text.data() + (base == 10 ? 0 : 2);
     const char* last = text.data() + text.size();
     const auto parsed = is_float ? std::from_chars(first, last, tokens_.back().number)
                                  : std::from_chars(first, last, tokens_.back().integer, base);
-    if (parsed.ec != std::errc() || parsed.ptr != last) {
+    const bool bad_zero =
+        base == 10 && !is_float && text[0] == '0' && text.find_first_not_of('0') != text.npos;
+    if (parsed.ec != std::errc() || parsed.ptr != last || bad_underscore || bad_zero) {
       return InvalidArgument("line {}: bad or too large number '{}'", line_, text);
     }
     AdvanceTo(end);

@@ -113,6 +113,38 @@ StatusOr<Value> IsAsciiText(Runtime& runtime, const Value& self, const Arguments
   return AllAre<IsAscii>(runtime, self, arguments);
 }
 
+StatusOr<Value> IsIdentifier(Runtime& runtime, const Value& self, const Arguments&) {
+  KV_RETURN_IF_ERROR(runtime.SpendOn(self));
+  const std::string_view text = self.view();
+  for (size_t i = 0; i < text.size(); i += CharLength(text, i)) {
+    const uint32_t c = CodePointAt(text, i);
+    if (!IsAlpha(c) && c != '_' && (i == 0 || !IsDecimal(c))) return Value::Bool(false);
+  }
+  return Value::Bool(!text.empty());
+}
+
+StatusOr<Value> ExpandTabs(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"tabsize"}));
+  KV_ASSIGN_OR_RETURN(const int64_t size, bound.Int(0, 8));
+  if (size > 1024) return ResourceExhausted("a tab size over 1024");
+  const TracedText& text = self.text();
+  TracedText out;
+  int64_t column = 0;
+  for (size_t i = 0; i < text.size(); i += CharLength(text.view(), i)) {
+    const char c = text.view()[i];
+    if (c != '\t') {
+      out.AppendSlice(text, i, i + CharLength(text.view(), i));
+      column = c == '\n' || c == '\r' ? 0 : column + 1;
+      continue;
+    }
+    const int64_t spaces = size <= 0 ? 0 : size - column % size;
+    KV_RETURN_IF_ERROR(runtime.Allocate(static_cast<size_t>(spaces)));
+    out.Append(std::string(static_cast<size_t>(spaces), ' '), text.TrustedAt(i));
+    column += spaces;
+  }
+  return runtime.String(std::move(out));
+}
+
 template <bool wants_upper>
 StatusOr<Value> IsCase(Runtime& runtime, const Value& self, const Arguments&) {
   KV_ASSIGN_OR_RETURN(const bool holds,
@@ -227,7 +259,7 @@ const std::vector<NativeEntry>& StringMethods() {
   static const std::vector<NativeEntry> kMethods = {
       {"upper", CaseMethod<CaseChange::kUpper>},
       {"lower", CaseMethod<CaseChange::kLower>},
-      {"casefold", CaseMethod<CaseChange::kLower>},
+      {"casefold", CaseMethod<CaseChange::kFold>},
       {"title", CaseMethod<CaseChange::kTitle>},
       {"capitalize", CaseMethod<CaseChange::kCapitalize>},
       {"swapcase", CaseMethod<CaseChange::kSwap>},
@@ -251,6 +283,8 @@ const std::vector<NativeEntry>& StringMethods() {
       {"isupper", IsCase<true>},
       {"islower", IsCase<false>},
       {"istitle", IsTitle},
+      {"isidentifier", IsIdentifier},
+      {"expandtabs", ExpandTabs},
   };
   return kMethods;
 }

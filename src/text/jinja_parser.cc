@@ -142,6 +142,7 @@ class Parser {
   StatusOr<StmtPtr> ParseFor() {
     StmtPtr stmt = New(StmtKind::kFor);
     stream_.Take();
+    ++for_depth_;
     KV_ASSIGN_OR_RETURN(stmt->target, ParseTarget("in", false));
     if (!stream_.TakeName("in")) return stream_.Unexpected("'in'");
     KV_ASSIGN_OR_RETURN(ExprPtr items, exprs_.ParseTuple(false, "recursive"));
@@ -155,6 +156,7 @@ class Parser {
     KV_RETURN_IF_ERROR(AddBody(stmt.get(), {"else", "endfor"}, "for"));
     --loop_depth_;
     if (last_end_ == "else") KV_RETURN_IF_ERROR(AddBody(stmt.get(), {"endfor"}, "for"));
+    --for_depth_;
     return stmt;
   }
 
@@ -190,6 +192,9 @@ class Parser {
       if (name == constant) {
         return InvalidArgument("line {}: cannot assign to '{}'", target.line, name);
       }
+    }
+    if (name == "loop" && for_depth_ > 0) {
+      return InvalidArgument("line {}: cannot assign to 'loop' in a for loop", target.line);
     }
     target.name_id = template_->Intern(name);
     if (with_attributes && stream_.TakeOperator(".")) {
@@ -329,7 +334,8 @@ class Parser {
   ExprParser exprs_;
   std::string last_end_;
   int nesting_ = 0;
-  int loop_depth_ = 0;
+  int loop_depth_ = 0;  // Loops that break and continue see.
+  int for_depth_ = 0;   // All loops around, macros or not.
 };
 
 }  // namespace

@@ -19,6 +19,8 @@ std::string ChangeChar(uint32_t c, CaseChange change, bool starts_word, bool is_
       return is_first ? ToTitle(c) : ToLower(c);
     case CaseChange::kSwap:
       return IsUpper(c) ? ToLower(c) : ToUpper(c);
+    case CaseChange::kFold:
+      return ToFolded(c);
   }
   return {};
 }
@@ -42,7 +44,9 @@ TracedText ChangeCase(const TracedText& text, CaseChange change) {
   for (size_t i = 0; i < bytes.size(); i += CharLength(bytes, i)) {
     const uint32_t c = CodePointAt(bytes, i);
     std::string changed = ChangeChar(c, change, !in_word, i == 0);
-    if (c == 0x3a3 && changed == "\xcf\x83" && IsFinalSigma(bytes, i)) changed = "\xcf\x82";
+    if (c == 0x3a3 && change != CaseChange::kFold && changed == "\xcf\x83" &&
+        IsFinalSigma(bytes, i))
+      changed = "\xcf\x82";
     out.Append(changed, text.TrustedAt(i));
     in_word = IsCased(c);
   }

@@ -14,7 +14,7 @@
 
 namespace kvasir::jinja {
 
-enum class CaseChange : uint8_t { kUpper, kLower, kTitle, kCapitalize, kSwap };
+enum class CaseChange : uint8_t { kUpper, kLower, kTitle, kCapitalize, kSwap, kFold };
 
 // Each resulting character has the trust of the one it came from.
 TracedText ChangeCase(const TracedText& text, CaseChange change);

@@ -192,6 +192,19 @@ std::string ToTitle(uint32_t c) {
   return Encode(static_cast<uint32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
 }
 
+std::string ToFolded(uint32_t c) {
+  utf8proc_int32_t folded[8];
+  int boundary = 0;
+  const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), folded, 8,
+                                             UTF8PROC_CASEFOLD, &boundary);
+  if (count <= 0 || count > 8) return Encode(c);
+  std::string out;
+  for (utf8proc_ssize_t i = 0; i < count; ++i) {
+    AppendUtf8(static_cast<uint32_t>(folded[i]), &out);
+  }
+  return out;
+}
+
 size_t SkipSpaces(std::string_view text, size_t begin) {
   while (begin < text.size() && IsSpace(CodePointAt(text, begin))) begin += CharLength(text, begin);
   return begin;

@@ -39,6 +39,8 @@ bool IsPrintable(uint32_t code_point);
 std::string ToUpper(uint32_t code_point);
 std::string ToLower(uint32_t code_point);
 std::string ToTitle(uint32_t code_point);
+// Full case folding, as str.casefold().
+std::string ToFolded(uint32_t code_point);
 
 // Byte offsets of `text` without leading and trailing white space.
 size_t SkipSpaces(std::string_view text, size_t begin);
