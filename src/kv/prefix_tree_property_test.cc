@@ -159,7 +159,9 @@ class TreeWalk {
 
   void ChangeOwners() {
     if (nodes_.empty()) return;
-    auto& [prefix, node] = *std::next(nodes_.begin(), static_cast<long>(rng_.Below(nodes_.size())));
+    auto& entry = *std::next(nodes_.begin(), static_cast<long>(rng_.Below(nodes_.size())));
+    const Tokens& prefix = entry.first;
+    ModelNode& node = entry.second;
     const auto mark = [&](uint32_t group, bool idle) {
       if (node.blocks[group] == kNoBlock || node.idle[group] == idle) return;
       node.idle[group] = idle;
