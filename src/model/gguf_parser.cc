@@ -164,13 +164,16 @@ Status GgufParser::ReadCounts() {
   const uint64_t entries_at = at_;
   if (!Read(entry_count_)) return EndsInside("metadata count");
   if (entry_count_ > kMaxGgufEntries || entry_count_ > left() / kMinEntryBytes) {
-    return InvalidArgument("metadata count: {} keys cannot be in a file of {} bytes (at offset {})",
-                           entry_count_, file_.size(), entries_at);
+    return InvalidArgument(
+        "metadata count: {} keys cannot be in a file of {} bytes; is the download complete? (at "
+        "offset {})",
+        entry_count_, file_.size(), entries_at);
   }
   if (tensor_count_ > kMaxGgufTensors || tensor_count_ > left() / kMinTensorBytes) {
     return InvalidArgument(
-        "tensor count: {} tensors cannot be in a file of {} bytes (at offset {})", tensor_count_,
-        file_.size(), tensors_at);
+        "tensor count: {} tensors cannot be in a file of {} bytes; is the download complete? (at "
+        "offset {})",
+        tensor_count_, file_.size(), tensors_at);
   }
   return OkStatus();
 }
@@ -261,6 +264,15 @@ Status GgufParser::ReadArrayHeader(const GgufEntry& entry, GgufType& element_typ
         "bytes) (at offset {})",
         Quoted(entry.key), count, NameOf(element_type), file_.size(), type_at + sizeof(type));
   }
+  if (FixedBytes(element_type) > 0) return OkStatus();
+  if (count > elements_left_) {
+    return InvalidArgument(
+        "metadata key {}: with an array of {} elements, arrays hold more than {} strings and "
+        "arrays "
+        "(at offset {})",
+        Quoted(entry.key), count, kMaxGgufElements, type_at + sizeof(type));
+  }
+  elements_left_ -= count;
   return OkStatus();
 }
 

@@ -22,6 +22,8 @@ inline constexpr uint64_t kMaxGgufTensors = 1u << 16;
 inline constexpr uint64_t kMaxGgufKeyBytes = 65535;  // The specification's.
 inline constexpr uint64_t kMaxTensorNameBytes = 64;  // The specification's.
 inline constexpr uint32_t kMaxArrayDepth = 4;        // Arrays of arrays of ...
+// Strings and arrays inside arrays, of the whole file: what reading costs time for.
+inline constexpr uint64_t kMaxGgufElements = uint64_t{1} << 22;
 inline constexpr uint64_t kMaxAlignment = 1u << 20;
 inline constexpr uint64_t kDefaultAlignment = 32;
 
@@ -62,6 +64,7 @@ class GgufParser {
   uint64_t at_ = 0;
   uint64_t entry_count_ = 0;
   uint64_t tensor_count_ = 0;
+  uint64_t elements_left_ = kMaxGgufElements;
   GgufFile out_;
 };
 
