@@ -22,7 +22,8 @@ struct ModelSequence {
 
 class Walk {
  public:
-  explicit Walk(uint64_t seed) : rng_(seed) {
+  // `roomy`: nothing is ever evicted, so what is reused is known exactly.
+  Walk(uint64_t seed, bool roomy) : rng_(seed), roomy_(roomy) {
     KvCache::Options options;
     options.layout.block_tokens = rng_.Below(4) == 0 ? 32 : 16;
     options.layout.groups.push_back(KvGroup{{1}, 1, 16, 0});
@@ -30,10 +31,10 @@ class Walk {
       const uint32_t windows[] = {1, 2, 5, 16, 17, 20, 40, 64};
       options.layout.groups.push_back(KvGroup{{0, 2}, 1, 16, windows[rng_.Below(8)]});
     }
-    const uint32_t blocks = static_cast<uint32_t>(rng_.Between(1, 24));
+    const uint32_t blocks = roomy ? 2000 : static_cast<uint32_t>(rng_.Between(1, 24));
     options.block_counts.assign(options.layout.groups.size(), blocks);
     // Sometimes a window arena that is short of the other one: its own pressure.
-    if (options.block_counts.size() > 1 && rng_.Below(2) == 0) {
+    if (!roomy && options.block_counts.size() > 1 && rng_.Below(2) == 0) {
       options.block_counts[1] = static_cast<uint32_t>(rng_.Between(1, blocks));
     }
     options.max_sequences = static_cast<uint32_t>(rng_.Between(1, 5));
@@ -61,8 +62,13 @@ class Walk {
       Close();
     else
       EvictAll();
-    cache_->CheckInvariants();
+    if (!roomy_ || rng_.Below(16) == 0) cache_->CheckInvariants();
     CheckAll();
+  }
+
+  bool evicted() const {
+    const KvCounters& c = cache_->counters();
+    return c.failed_reserves + c.evictions[0] + c.evictions[1] > 0;
   }
 
   void Finish() {
@@ -105,28 +111,38 @@ class Walk {
     return prompt;
   }
 
-  // What must be cached because an open sequence holds it, when there is no window group.
-  uint32_t HeldPrefix(uint32_t tenant, const std::vector<TokenId>& prompt) const {
-    if (options_.layout.groups.size() > 1) return 0;
+  static uint32_t Common(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
+    const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+    return static_cast<uint32_t>(end.first - a.begin());
+  }
+
+  // What must be cached because an open sequence holds it, when there is no window group; in a
+  // roomy cache all that is cached, since what ended stays as well.
+  uint32_t KnownPrefix(uint32_t tenant, const std::vector<TokenId>& prompt) const {
+    if (prompt.empty() || (!roomy_ && options_.layout.groups.size() > 1)) return 0;
     const uint32_t block_tokens = options_.layout.block_tokens;
     uint32_t best = 0;
     for (const auto& [id, model] : open_) {
       if (model.tenant != tenant) continue;
-      const auto end =
-          std::mismatch(model.tokens.begin(), model.tokens.end(), prompt.begin(), prompt.end());
-      const uint32_t common = static_cast<uint32_t>(end.first - model.tokens.begin());
+      // Of a block that is full, the first slots serve too.
       const uint32_t published =
           static_cast<uint32_t>(model.tokens.size()) / block_tokens * block_tokens;
-      best = std::max(best, std::min(common, published));
+      best = std::max(best, std::min(Common(model.tokens, prompt), published));
     }
-    return prompt.empty() ? 0 : std::min(best, static_cast<uint32_t>(prompt.size()) - 1);
+    for (const ModelSequence& model : ended_) {
+      if (model.tenant == tenant) best = std::max(best, Common(model.tokens, prompt));
+    }
+    return std::min(best, static_cast<uint32_t>(prompt.size()) - 1);
   }
 
   void Open() {
     const uint32_t tenant = Below(5) == 0 ? 1 : 0;
     const std::vector<TokenId> prompt = Prompt();
     const uint32_t expected = cache_->MatchTokens(roots_[tenant], prompt);
-    ASSERT_GE(expected, HeldPrefix(tenant, prompt));
+    ASSERT_GE(expected, KnownPrefix(tenant, prompt));
+    if (roomy_ && !evicted()) {
+      ASSERT_EQ(expected, KnownPrefix(tenant, prompt));
+    }
     const auto id = cache_->Open(roots_[tenant], prompt);
     ASSERT_EQ(id.has_value(), open_.size() < options_.max_sequences);
     if (!id.has_value()) return;
@@ -226,13 +242,15 @@ class Walk {
     if (history_.size() > 30) history_.erase(history_.begin());
     cache_->Close(id);
     open_.erase(id);
+    if (roomy_) ended_.push_back(model);
     // Nothing was evicted since, so all of it is cached, the partial block too.
-    if (options_.layout.groups.size() > 1) return;
+    if (!roomy_ && options_.layout.groups.size() > 1) return;
     ASSERT_EQ(cache_->MatchTokens(roots_[model.tenant], model.tokens),
               model.tokens.empty() ? 0 : model.tokens.size() - 1);
   }
 
   void EvictAll() {
+    if (roomy_) return;
     cache_->EvictAll();
     for (uint32_t group = 0; group < options_.block_counts.size(); ++group) {
       ASSERT_EQ(cache_->tree_only_blocks(group), 0u);
@@ -249,18 +267,20 @@ class Walk {
   }
 
   Rng rng_;
+  bool roomy_;
   KvCache::Options options_;
   std::unique_ptr<KvCache> cache_;
   BlockHash roots_[2];
   std::map<SequenceId, ModelSequence> open_;
   std::vector<std::vector<TokenId>> history_;
+  std::vector<ModelSequence> ended_;  // Roomy only.
 };
 
 TEST(KvCacheProperty, EverySequenceReadsItsOwnPrefix) {
   KvCounters sum;
   for (const uint64_t seed : TestSeeds(/*count=*/10)) {
     SCOPED_TRACE(fmt::format("KVASIR_TEST_SEED={}", seed));
-    Walk walk(seed);
+    Walk walk(seed, /*roomy=*/false);
     for (int step = 0; step < 10000; ++step) {
       walk.Step();
       if (HasFatalFailure()) FAIL() << "at step " << step;
@@ -284,6 +304,19 @@ TEST(KvCacheProperty, EverySequenceReadsItsOwnPrefix) {
   EXPECT_GT(sum.failed_reserves, 1000u);
   EXPECT_GT(sum.evictions[0], 1000u);
   EXPECT_GT(sum.evictions[1], 1000u);
+}
+
+TEST(KvCacheProperty, WithoutEvictionAllThatWasComputedIsReused) {
+  for (const uint64_t seed : TestSeeds(/*count=*/8)) {
+    SCOPED_TRACE(fmt::format("KVASIR_TEST_SEED={}", seed));
+    Walk walk(seed, /*roomy=*/true);
+    for (int step = 0; step < 1500; ++step) {
+      walk.Step();
+      if (HasFatalFailure()) FAIL() << "at step " << step;
+    }
+    EXPECT_FALSE(walk.evicted());
+    walk.Finish();
+  }
 }
 
 }  // namespace
