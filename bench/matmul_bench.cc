@@ -9,7 +9,9 @@
 #include <benchmark/benchmark.h>
 #include <time.h>
 // GCC 12 takes the deliberately undefined registers inside its own headers for a mistake.
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #include <immintrin.h>
 
 #include <cstring>

@@ -262,8 +262,9 @@ void TileFloat(const unsigned char* panel, const float* x, size_t x_stride, uint
 }
 
 template <int F>
-constexpr void (*kDirectTiles[kMaxTileRows])(const unsigned char*, const unsigned char*, uint32_t,
-                                             float*, size_t) = {};
+[[maybe_unused]] constexpr void (*kDirectTiles[kMaxTileRows])(const unsigned char*,
+                                                              const unsigned char*, uint32_t,
+                                                              float*, size_t) = {};
 template <int F>
 constexpr uint32_t kDirectUpTo = 0;
 

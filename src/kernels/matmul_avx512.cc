@@ -2,7 +2,9 @@
 // Plain C headers and intrinsics only.
 
 // GCC 12 takes the deliberately undefined registers inside its own AVX-512 headers for a mistake.
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 
 #include "kernels/matmul_layout.h"

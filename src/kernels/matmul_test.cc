@@ -267,6 +267,29 @@ TEST_P(MatMulFormatTest, RowsDoNotDependOnTheirBatch) {
   }
 }
 
+// More rows than one pass over the panels takes, and more k than one chunk: blocking is invisible
+// too.
+TEST_P(MatMulFormatTest, RowsDoNotDependOnBlocking) {
+  Rng rng(9);
+  const uint32_t out_rows = 40, cols = 2048, rows = 211;
+  const std::vector<std::byte> file =
+      RandomFile(GetParam(), out_rows, cols, Scales::kOrdinary, rng);
+  const Packed packed = Pack(GetParam(), file, out_rows, cols);
+  const std::vector<float> x = RandomRows(rows, cols, rng);
+  std::vector<float> first;
+  for (const Isa isa : SupportedIsas()) {
+    SetActiveIsa(isa);
+    const std::vector<float> all = Multiply(packed.matrix, x.data(), rows);
+    if (first.empty()) first = all;
+    ASSERT_TRUE(SameBits(all, first)) << IsaName(isa);
+    for (uint32_t row = 0; row < rows; row += 19) {
+      const std::vector<float> one = Multiply(packed.matrix, x.data() + size_t{row} * cols, 1);
+      ASSERT_EQ(std::memcmp(one.data(), all.data() + size_t{row} * out_rows, one.size() * 4), 0)
+          << IsaName(isa) << " row " << row;
+    }
+  }
+}
+
 TEST_P(MatMulFormatTest, PanelRangesAndStore) {
   Rng rng(5);
   const uint32_t out_rows = 55, cols = 256, rows = 11, stride = 61;
