@@ -1,5 +1,4 @@
 // kvasir bench model: prefill and decode speed of one model, beside what the machine could do.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -116,29 +115,29 @@ class BenchModelCommand : public Command {
     return "Measure prefill and decode speed, and their share of the machine's limits";
   }
 
-  void Register(CLI::App& app) override {
-    flags_.Register(app);
-    app.add_option("-p,--prefill", prefill_tokens_, "Prompt tokens of the prefill measurement")
-        ->type_name("N")
-        ->check(CLI::Range(1u, kMaxContext))
-        ->capture_default_str();
-    app.add_option("-n,--decode", decode_steps_, "Decode steps of each measurement")
-        ->type_name("N")
-        ->check(CLI::Range(1u, kMaxContext))
-        ->capture_default_str();
-    app.add_option("-b,--batch", batches_, "Batch sizes, such as 1,8,32")
-        ->type_name("LIST")
-        ->check(CountsProblem)
-        ->capture_default_str();
-    app.add_option("--context", context_, "Tokens in each sequence before decoding")
-        ->type_name("N")
-        ->check(CLI::Range(1u, kMaxContext))
-        ->capture_default_str();
-    app.add_option("-r,--repeat", repeats_, "Repetitions; medians are reported")
-        ->type_name("N")
-        ->check(CLI::Range(1, 1000))
-        ->capture_default_str();
-    app.add_flag("--json", json_, "Print one JSON object");
+  void Register(Options& options) override {
+    flags_.Register(options);
+    options.Add("-p,--prefill", &prefill_tokens_, "Prompt tokens of the prefill measurement")
+        .Type("N")
+        .Range(1u, kMaxContext)
+        .ShowDefault();
+    options.Add("-n,--decode", &decode_steps_, "Decode steps of each measurement")
+        .Type("N")
+        .Range(1u, kMaxContext)
+        .ShowDefault();
+    options.Add("-b,--batch", &batches_, "Batch sizes, such as 1,8,32")
+        .Type("LIST")
+        .Check(CountsProblem)
+        .ShowDefault();
+    options.Add("--context", &context_, "Tokens in each sequence before decoding")
+        .Type("N")
+        .Range(1u, kMaxContext)
+        .ShowDefault();
+    options.Add("-r,--repeat", &repeats_, "Repetitions; medians are reported")
+        .Type("N")
+        .Range(1, 1000)
+        .ShowDefault();
+    options.AddFlag("--json", &json_, "Print one JSON object");
   }
 
   StatusOr<int> Run() override {

@@ -4,7 +4,6 @@
 // answer says how much was reused.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -121,15 +120,15 @@ class ChatCommand : public Command {
   std::vector<std::string> path() const override { return {"chat"}; }
   std::string description() const override { return "Talk with a model in the terminal"; }
 
-  void Register(CLI::App& app) override {
-    flags_.Register(app);
-    app.add_option("--system", system_, "System message")->type_name("TEXT");
-    app.add_option("--chat-template", template_path_, "Use this Jinja template, not the model's")
-        ->type_name("FILE");
-    app.add_option("-n,--max-tokens", max_tokens_, "Longest answer in tokens (default: the room)")
-        ->type_name("N")
-        ->check(CLI::Range(1u, kMaxContext));
-    sampling_.Register(app);
+  void Register(Options& options) override {
+    flags_.Register(options);
+    options.Add("--system", &system_, "System message").Type("TEXT");
+    options.Add("--chat-template", &template_path_, "Use this Jinja template, not the model's")
+        .Type("FILE");
+    options.Add("-n,--max-tokens", &max_tokens_, "Longest answer in tokens (default: the room)")
+        .Type("N")
+        .Range(1u, kMaxContext);
+    sampling_.Register(options);
   }
 
   StatusOr<int> Run() override {
@@ -137,7 +136,7 @@ class ChatCommand : public Command {
     KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, OpenNeeds()));
     LoadedModel& model = *opened.model;
     SequenceOptions options;
-    KV_ASSIGN_OR_RETURN(options.sampling, sampling_.Options(model.config().vocab_size));
+    KV_ASSIGN_OR_RETURN(options.sampling, sampling_.ToSamplingOptions(model.config().vocab_size));
     if (max_tokens_.has_value()) options.max_new_tokens = *max_tokens_;
     options.stops = sampling_.stops;
     const StatusOr<ChatPrompt> prompt = ChatPrompt::Create(model.text(), template_path_);

@@ -11,10 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
-
-namespace CLI {
-class App;
-}
+#include "options.h"
 
 namespace kvasir {
 
@@ -30,7 +27,7 @@ class Command {
   // How it is called: {"run"}, {"bench", "model"}.
   virtual std::vector<std::string> path() const = 0;
   virtual std::string description() const = 0;
-  virtual void Register(CLI::App& app) = 0;
+  virtual void Register(Options& options) = 0;
 
   // The exit code, having printed what there is to say; or an error for the caller to print on one
   // line. kInvalidArgument, kNotFound and kUnimplemented become exit code 2, the rest 1.

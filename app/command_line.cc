@@ -83,7 +83,8 @@ class CommandTree {
     CLI::App* app = parent->add_subcommand(path.back(), command.description());
     AddCommonFlags(*app);
     app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    command.Register(*app);
+    Options options(app);
+    command.Register(options);
     app->footer(
         "Every option with a long name can also be set as KVASIR_<OPTION> in the environment or\n"
         "as `option = value` in the configuration file; the command line comes first.");
@@ -158,20 +159,6 @@ StatusOr<std::optional<Located>> Locate(CommandTree& tree, const Args& args) {
   const std::string so_far = words.empty() ? "kvasir" : "kvasir " + Join(words);
   return InvalidArgument("no command given; `{} --help` lists them ({})", so_far,
                          Join(NextWords(tree, words), ", "));
-}
-
-// Was the option given as a flag? Looks at spelling only: for options that collect values, whose
-// lower-ranking sources must not be mixed in.
-bool GivenAsFlag(const CLI::Option& option, const Args& args, size_t begin) {
-  for (size_t at = begin; at < args.size() && args[at] != "--"; ++at) {
-    for (const std::string& name : option.get_lnames()) {
-      if (args[at] == "--" + name || args[at].rfind("--" + name + "=", 0) == 0) return true;
-    }
-    for (const std::string& name : option.get_snames()) {
-      if (args[at].rfind("-" + name, 0) == 0 && args[at].rfind("--", 0) != 0) return true;
-    }
-  }
-  return false;
 }
 
 bool Settable(const CLI::Option& option) {
@@ -256,6 +243,26 @@ Status CheckSettingValue(const std::vector<std::string>& path, const Args& setti
   return OkStatus();
 }
 
+// Long names of the options that the command line itself gives, under whatever spelling or as a
+// positional. Errors are the real parse's business.
+std::vector<std::string> GivenOptions(size_t command, const Args& args) {
+  CommandTree tree;
+  Args stack(args.rbegin(), args.rend());
+  try {
+    tree.root().parse(stack);
+  } catch (const CLI::ParseError&) {
+  }
+  std::vector<std::string> given;
+  for (const CLI::Option* option : tree.app(command).get_options()) {
+    if (option->count() > 0 && Settable(*option)) given.push_back(option->get_lnames().front());
+  }
+  return given;
+}
+
+bool Contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 std::string ConfigPathGiven(const Args& args) {
   std::string path;
   for (size_t at = 0; at < args.size() && args[at] != "--"; ++at) {
@@ -288,7 +295,7 @@ std::vector<Setting> EnvironmentSettings(CLI::App& app) {
   return settings;
 }
 
-// The arguments that stand for file and environment, weakest first: each option takes its last.
+// The arguments that stand for file and environment: each option from the strongest source.
 StatusOr<Args> SettingsAsArguments(CommandTree& tree, const Located& located, const Args& args) {
   CLI::App& app = tree.app(located.command);
   const std::vector<std::string> path = tree.path(located.command);
@@ -300,22 +307,23 @@ StatusOr<Args> SettingsAsArguments(CommandTree& tree, const Located& located, co
   });
   std::vector<Setting> settings;
   for (Setting& setting : file) {
-    if (setting.section.empty() || setting.section == Join(path)) {
-      settings.push_back(std::move(setting));
-    }
+    const CLI::Option* option = FindSettable(app, setting.name);
+    const bool ours = setting.section.empty() || setting.section == Join(path);
+    if (!ours || option == nullptr) continue;  // Another command's.
+    setting.name = option->get_lnames().front();
+    settings.push_back(std::move(setting));
   }
   for (Setting& setting : EnvironmentSettings(app)) settings.push_back(std::move(setting));
 
+  const std::vector<std::string> given = GivenOptions(located.command, args);
   Args result;
   for (size_t i = 0; i < settings.size(); ++i) {
-    const CLI::Option* option = FindSettable(app, settings[i].name);
-    if (option == nullptr) continue;  // Another command's.
-    const Args setting_args = AsArguments(*option, settings[i]);
+    const Args setting_args = AsArguments(*FindSettable(app, settings[i].name), settings[i]);
     KV_RETURN_IF_ERROR(CheckSettingValue(path, setting_args, settings[i]));
     const bool overridden =
         std::any_of(settings.begin() + static_cast<ptrdiff_t>(i) + 1, settings.end(),
                     [&](const Setting& later) { return later.name == settings[i].name; });
-    if (overridden || GivenAsFlag(*option, args, located.options_at)) continue;
+    if (overridden || Contains(given, settings[i].name)) continue;
     result.insert(result.end(), setting_args.begin(), setting_args.end());
   }
   return result;

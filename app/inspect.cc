@@ -1,5 +1,4 @@
 // kvasir inspect: what is in a model file.
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "command.h"
@@ -18,9 +17,9 @@ class InspectCommand : public Command {
     return "Show what is in a model file: architecture, shapes, types, tokenizer, KV bytes";
   }
 
-  void Register(CLI::App& app) override {
-    AddModelPath(app, &path_);
-    app.add_flag("--json", json_, "Print one JSON object");
+  void Register(Options& options) override {
+    AddModelPath(options, &path_);
+    options.AddFlag("--json", &json_, "Print one JSON object");
   }
 
   StatusOr<int> Run() override {

@@ -1,5 +1,4 @@
 // kvasir logits: the logits after given tokens, for comparison with other engines.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -26,24 +25,25 @@ class LogitsCommand : public Command {
     return "Print the logits that follow the given tokens as JSON";
   }
 
-  void Register(CLI::App& app) override {
-    flags_.Register(app);
-    app.add_option("--tokens", tokens_, "Token ids to compute, such as 1,2,3")
-        ->type_name("IDS")
-        ->check(TokenIdsProblem)
-        ->required();
-    app.add_option("--positions", positions_,
-                   "Positions whose logits to print, such as 0,2, or all (default: the last)")
-        ->type_name("LIST")
-        ->check([](const std::string& text) {
+  void Register(Options& options) override {
+    flags_.Register(options);
+    options.Add("--tokens", &tokens_, "Token ids to compute, such as 1,2,3")
+        .Type("IDS")
+        .Check(TokenIdsProblem)
+        .Required();
+    options
+        .Add("--positions", &positions_,
+             "Positions whose logits to print, such as 0,2, or all (default: the last)")
+        .Type("LIST")
+        .Check([](const std::string& text) {
           return text == "all" ? std::string() : TokenIdsProblem(text);
         });
-    app.add_option("--top", top_, "How many logits of each position, largest first")
-        ->type_name("N")
-        ->check(CLI::Range(1, 1 << 22))
-        ->capture_default_str();
-    app.add_flag("--reference", reference_,
-                 "Compute with dequantized weights in double precision (slow)");
+    options.Add("--top", &top_, "How many logits of each position, largest first")
+        .Type("N")
+        .Range(1, 1 << 22)
+        .ShowDefault();
+    options.AddFlag("--reference", &reference_,
+                    "Compute with dequantized weights in double precision (slow)");
   }
 
   StatusOr<int> Run() override {

@@ -49,7 +49,9 @@ __attribute__((target("avx512f,avx512bw,avx512vnni"))) uint64_t Int8LoopAvx512()
     }
   }
   for (int i = 1; i < kChains; ++i) sums[0] = _mm512_add_epi32(sums[0], sums[i]);
-  return static_cast<uint64_t>(_mm_cvtsi128_si64(_mm512_castsi512_si128(sums[0])));
+  alignas(64) uint64_t lanes[8];
+  _mm512_store_si512(lanes, sums[0]);
+  return lanes[0];
 }
 
 __attribute__((target("avx2"))) uint64_t Int8LoopAvx2() {
@@ -80,7 +82,10 @@ __attribute__((target("avx512f"))) uint64_t FloatLoopAvx512() {
     }
   }
   for (int i = 1; i < kChains; ++i) sums[0] = _mm512_add_ps(sums[0], sums[i]);
-  return static_cast<uint64_t>(_mm_cvtss_f32(_mm512_castps512_ps128(sums[0])));
+  // Through memory: g++ 12 warns about the intrinsic that takes the low lanes.
+  alignas(64) float lanes[16];
+  _mm512_store_ps(lanes, sums[0]);
+  return static_cast<uint64_t>(lanes[0]);
 }
 
 __attribute__((target("avx2,fma"))) uint64_t FloatLoopAvx2() {

@@ -1,6 +1,5 @@
 #include "model_flags.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
 #include <string>
@@ -47,24 +46,24 @@ StatusOr<LoadedModelOptions> LoadOptions(const ModelFlags& flags, const OpenNeed
 
 }  // namespace
 
-void ModelFlags::Register(CLI::App& app) {
-  AddModelPath(app, &path);
-  app.add_option("--threads", threads, "Worker threads (default: the cores this process may use)")
-      ->type_name("N")
-      ->check(CLI::Range(1, kMaxThreads))
-      ->group("Machine");
-  app.add_option("--isa", isa, "Instruction set: avx512, avx2 or scalar (default: the best)")
-      ->type_name("NAME")
-      ->check(IsaProblem)
-      ->group("Machine");
-  app.add_option("--ctx", context_tokens, "Longest sequence in tokens (default: the model's)")
-      ->type_name("N")
-      ->check(CLI::Range(uint32_t{1}, kMaxContext))
-      ->group("Machine");
-  app.add_option("--kv-memory", kv_memory, "Limit of the KV cache, such as 512M or 2G")
-      ->type_name("SIZE")
-      ->check(ByteSizeProblem)
-      ->group("Machine");
+void ModelFlags::Register(Options& options) {
+  AddModelPath(options, &path);
+  options.Add("--threads", &threads, "Worker threads (default: the cores this process may use)")
+      .Type("N")
+      .Range(1, kMaxThreads)
+      .Group("Machine");
+  options.Add("--isa", &isa, "Instruction set: avx512, avx2 or scalar (default: the best)")
+      .Type("NAME")
+      .Check(IsaProblem)
+      .Group("Machine");
+  options.Add("--ctx", &context_tokens, "Longest sequence in tokens (default: the model's)")
+      .Type("N")
+      .Range(uint32_t{1}, kMaxContext)
+      .Group("Machine");
+  options.Add("--kv-memory", &kv_memory, "Limit of the KV cache, such as 512M or 2G")
+      .Type("SIZE")
+      .Check(ByteSizeProblem)
+      .Group("Machine");
 }
 
 StatusOr<int> ApplyMachineFlags(const ModelFlags& flags) {

@@ -9,10 +9,7 @@
 #include "base/status.h"
 #include "engine/loaded_model.h"
 #include "io/mapped_file.h"
-
-namespace CLI {
-class App;
-}
+#include "options.h"
 
 namespace kvasir {
 
@@ -23,7 +20,7 @@ struct ModelFlags {
   uint32_t context_tokens = 0;
   std::string kv_memory;
 
-  void Register(CLI::App& app);
+  void Register(Options& options);
 };
 
 // A model and the file it was read from.

@@ -1,11 +1,9 @@
 #include "model_path.h"
 
-#include <CLI/CLI.hpp>
-
 namespace kvasir {
 
-void AddModelPath(CLI::App& app, std::string* path) {
-  app.add_option("MODEL,--model", *path, "Model file (GGUF)")->type_name("FILE")->required();
+void AddModelPath(Options& options, std::string* path) {
+  options.Add("MODEL,--model", path, "Model file (GGUF)").Type("FILE").Required();
 }
 
 }  // namespace kvasir

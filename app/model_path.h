@@ -4,14 +4,12 @@
 
 #include <string>
 
-namespace CLI {
-class App;
-}
+#include "options.h"
 
 namespace kvasir {
 
 // Registers MODEL, also as --model so that file and environment can name it.
-void AddModelPath(CLI::App& app, std::string* path);
+void AddModelPath(Options& options, std::string* path);
 
 }  // namespace kvasir
 

@@ -1,5 +1,4 @@
 // kvasir run: one prompt, one answer.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -24,35 +23,36 @@ class RunCommand : public Command {
   std::vector<std::string> path() const override { return {"run"}; }
   std::string description() const override { return "Answer one prompt and exit"; }
 
-  void Register(CLI::App& app) override {
-    flags_.Register(app);
-    const auto prompt_option = [&app](const char* name, std::optional<std::string>* value,
-                                      const char* type, const char* description) {
-      return app.add_option(name, *value, description)
-          ->type_name(type)
-          ->configurable(false)
-          ->group("Prompt (exactly one)");
+  void Register(Options& options) override {
+    flags_.Register(options);
+    const auto prompt_option = [&options](const char* name, std::optional<std::string>* value,
+                                          const char* type, const char* description) {
+      return options.Add(name, value, description)
+          .Type(type)
+          .CommandLineOnly()
+          .Group("Prompt (exactly one)");
     };
     prompt_option("-p,--prompt", &prompt_, "TEXT", "The prompt");
     prompt_option("-f,--file", &prompt_file_, "FILE", "Read the prompt from a file; - is stdin");
     prompt_option("--prompt-tokens", &prompt_tokens_, "IDS",
                   "The prompt as token ids, such as 1,2,3; used as they are")
-        ->check(TokenIdsProblem);
-    app.add_option("--system", system_, "System message for the chat template")
-        ->type_name("TEXT")
-        ->group("Prompt");
-    app.add_flag("--raw", raw_, "Continue the text as it is, without the chat template")
-        ->group("Prompt");
-    app.add_option("--chat-template", template_path_, "Use this Jinja template, not the model's")
-        ->type_name("FILE")
-        ->group("Prompt");
-    app.add_option("-n,--max-tokens", max_tokens_,
-                   "Generate at most N tokens (default: what the context has room for)")
-        ->type_name("N")
-        ->check(CLI::Range(1u, kMaxContext));
-    app.add_flag("--ignore-eos", ignore_eos_, "Go on after tokens that end the answer");
-    app.add_flag("--json", json_, "Print one JSON object at the end instead of streaming");
-    sampling_.Register(app);
+        .Check(TokenIdsProblem);
+    options.Add("--system", &system_, "System message for the chat template")
+        .Type("TEXT")
+        .Group("Prompt");
+    options.AddFlag("--raw", &raw_, "Continue the text as it is, without the chat template")
+        .Group("Prompt");
+    options.Add("--chat-template", &template_path_, "Use this Jinja template, not the model's")
+        .Type("FILE")
+        .Group("Prompt");
+    options
+        .Add("-n,--max-tokens", &max_tokens_,
+             "Generate at most N tokens (default: what the context has room for)")
+        .Type("N")
+        .Range(1u, kMaxContext);
+    options.AddFlag("--ignore-eos", &ignore_eos_, "Go on after tokens that end the answer");
+    options.AddFlag("--json", &json_, "Print one JSON object at the end instead of streaming");
+    sampling_.Register(options);
   }
 
   StatusOr<int> Run() override {
@@ -63,7 +63,7 @@ class RunCommand : public Command {
     load_s_ = NowSeconds() - start;
 
     SequenceOptions options;
-    KV_ASSIGN_OR_RETURN(options.sampling, sampling_.Options(model.config().vocab_size));
+    KV_ASSIGN_OR_RETURN(options.sampling, sampling_.ToSamplingOptions(model.config().vocab_size));
     if (max_tokens_.has_value()) options.max_new_tokens = *max_tokens_;
     options.stops = sampling_.stops;
     options.ignore_eos = ignore_eos_;

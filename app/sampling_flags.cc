@@ -1,15 +1,14 @@
 #include "sampling_flags.h"
 
-#include <CLI/CLI.hpp>
 #include <random>
 
 #include "option_values.h"
 
 namespace kvasir {
 
-void SamplingFlags::Register(CLI::App& app) {
-  const auto number = [&app](const char* name, auto* value, const char* description) {
-    app.add_option(name, *value, description)->capture_default_str()->group("Sampling");
+void SamplingFlags::Register(Options& options) {
+  const auto number = [&options](const char* name, auto* value, const char* description) {
+    options.Add(name, value, description).ShowDefault().Group("Sampling");
   };
   number("--temp,--temperature", &temperature, "Temperature; 0 takes the most probable token");
   number("--top-k", &top_k, "Keep the K most probable tokens; 0 keeps all");
@@ -18,23 +17,19 @@ void SamplingFlags::Register(CLI::App& app) {
   number("--repeat-penalty", &repeat_penalty, "Divide the logits of seen tokens; 1 is off");
   number("--presence-penalty", &presence_penalty, "Subtract once from generated tokens");
   number("--frequency-penalty", &frequency_penalty, "Subtract per time a token was generated");
-  app.add_option("--logit-bias", logit_bias, "Add BIAS to a token's logit; repeatable")
-      ->type_name("TOKEN:BIAS")
-      ->check(LogitBiasProblem)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->group("Sampling");
-  app.add_option("--seed", seed, "Seed of the draws; the same seed gives the same text")
-      ->type_name("N")
-      ->group("Sampling");
-  app.add_option("--stop", stops, "End the answer before this text; repeatable")
-      ->type_name("TEXT")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->group("Sampling");
+  options.Add("--logit-bias", &logit_bias, "Add BIAS to a token's logit; repeatable")
+      .Type("TOKEN:BIAS")
+      .Check(LogitBiasProblem)
+      .Group("Sampling");
+  options.Add("--seed", &seed, "Seed of the draws; the same seed gives the same text")
+      .Type("N")
+      .Group("Sampling");
+  options.Add("--stop", &stops, "End the answer before this text; repeatable")
+      .Type("TEXT")
+      .Group("Sampling");
 }
 
-StatusOr<SamplingOptions> SamplingFlags::Options(uint32_t vocab_size) const {
+StatusOr<SamplingOptions> SamplingFlags::ToSamplingOptions(uint32_t vocab_size) const {
   SamplingOptions options;
   options.temperature = temperature;
   options.top_k = top_k;

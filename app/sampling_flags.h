@@ -9,10 +9,7 @@
 
 #include "base/status.h"
 #include "engine/sampling_options.h"
-
-namespace CLI {
-class App;
-}
+#include "options.h"
 
 namespace kvasir {
 
@@ -29,10 +26,10 @@ struct SamplingFlags {
   std::vector<std::string> stops;
 
   // `temperature` and the others hold the command's defaults when this is called.
-  void Register(CLI::App& app);
+  void Register(Options& options);
 
   // Validated; draws a seed when none was given and one is needed.
-  StatusOr<SamplingOptions> Options(uint32_t vocab_size) const;
+  StatusOr<SamplingOptions> ToSamplingOptions(uint32_t vocab_size) const;
 };
 
 }  // namespace kvasir

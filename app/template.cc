@@ -1,5 +1,4 @@
 // kvasir template: the prompt that a chat template makes of messages.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -28,19 +27,19 @@ class TemplateCommand : public Command {
     return "Print the prompt that a chat template makes of messages";
   }
 
-  void Register(CLI::App& app) override {
-    AddModelPath(app, &path_);
-    app.add_option("--messages", messages_path_, "JSON array of messages; - is stdin")
-        ->type_name("FILE")
-        ->required();
-    app.add_option("--tools", tools_path_, "JSON array of tools")->type_name("FILE");
-    app.add_option("--template", template_path_, "Use this Jinja template, not the model's")
-        ->type_name("FILE");
-    app.add_option("--now", now_, "What strftime_now sees, as 2026-01-02T03:04:05 (default: now)")
-        ->type_name("TIME")
-        ->check(TimeProblem);
-    app.add_flag("--no-generation-prompt", no_generation_prompt_,
-                 "Do not open the next assistant message");
+  void Register(Options& options) override {
+    AddModelPath(options, &path_);
+    options.Add("--messages", &messages_path_, "JSON array of messages; - is stdin")
+        .Type("FILE")
+        .Required();
+    options.Add("--tools", &tools_path_, "JSON array of tools").Type("FILE");
+    options.Add("--template", &template_path_, "Use this Jinja template, not the model's")
+        .Type("FILE");
+    options.Add("--now", &now_, "What strftime_now sees, as 2026-01-02T03:04:05 (default: now)")
+        .Type("TIME")
+        .Check(TimeProblem);
+    options.AddFlag("--no-generation-prompt", &no_generation_prompt_,
+                    "Do not open the next assistant message");
   }
 
   StatusOr<int> Run() override {

@@ -1,5 +1,4 @@
 // kvasir tokenize and kvasir detokenize: text on standard input to token ids and back.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -37,10 +36,10 @@ class TokenizeCommand : public Command {
     return "Print the token ids of the text on standard input as a JSON array";
   }
 
-  void Register(CLI::App& app) override {
-    AddModelPath(app, &path_);
-    app.add_flag("--special", special_, "Read control tokens written in the text as such");
-    app.add_flag("--no-bos", no_bos_, "Do not put the model's BOS token in front");
+  void Register(Options& options) override {
+    AddModelPath(options, &path_);
+    options.AddFlag("--special", &special_, "Read control tokens written in the text as such");
+    options.AddFlag("--no-bos", &no_bos_, "Do not put the model's BOS token in front");
   }
 
   StatusOr<int> Run() override {
@@ -73,10 +72,10 @@ class DetokenizeCommand : public Command {
     return "Print the text of the JSON array of token ids on standard input";
   }
 
-  void Register(CLI::App& app) override {
-    AddModelPath(app, &path_);
-    app.add_flag("--no-bos", no_bos_,
-                 "The ids come from tokenize --no-bos: a leading BOS is part of the text");
+  void Register(Options& options) override {
+    AddModelPath(options, &path_);
+    options.AddFlag("--no-bos", &no_bos_,
+                    "The ids come from tokenize --no-bos: a leading BOS is part of the text");
   }
 
   StatusOr<int> Run() override {

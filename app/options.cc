@@ -1,0 +1,90 @@
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+
+namespace kvasir {
+
+OptionHandle& OptionHandle::Type(const char* name) {
+  option_->type_name(name);
+  return *this;
+}
+
+OptionHandle& OptionHandle::Group(const char* title) {
+  option_->group(title);
+  return *this;
+}
+
+OptionHandle& OptionHandle::Range(double low, double high) {
+  option_->check([low, high](const std::string& text) {
+    double value = 0.0;
+    const bool number = CLI::detail::lexical_cast(text, value);
+    if (number && value >= low && value <= high) return std::string();
+    return "must be from " + CLI::detail::to_string(static_cast<int64_t>(low)) + " to " +
+           CLI::detail::to_string(static_cast<int64_t>(high)) + ", is " + text;
+  });
+  return *this;
+}
+
+OptionHandle& OptionHandle::Check(std::string (*problem)(const std::string&)) {
+  option_->check(problem);
+  return *this;
+}
+
+OptionHandle& OptionHandle::Required() {
+  option_->required();
+  return *this;
+}
+
+OptionHandle& OptionHandle::ShowDefault() {
+  option_->capture_default_str();
+  return *this;
+}
+
+OptionHandle& OptionHandle::CommandLineOnly() {
+  option_->configurable(false);
+  return *this;
+}
+
+OptionHandle Options::Add(const char* names, std::string* value, const char* description) {
+  return OptionHandle(app_->add_option(names, *value, description));
+}
+
+OptionHandle Options::Add(const char* names, int* value, const char* description) {
+  return OptionHandle(app_->add_option(names, *value, description));
+}
+
+OptionHandle Options::Add(const char* names, uint32_t* value, const char* description) {
+  return OptionHandle(app_->add_option(names, *value, description));
+}
+
+OptionHandle Options::Add(const char* names, float* value, const char* description) {
+  return OptionHandle(app_->add_option(names, *value, description));
+}
+
+OptionHandle Options::Add(const char* names, std::optional<std::string>* value,
+                          const char* description) {
+  return OptionHandle(app_->add_option(names, *value, description));
+}
+
+OptionHandle Options::Add(const char* names, std::optional<uint32_t>* value,
+                          const char* description) {
+  return OptionHandle(app_->add_option(names, *value, description));
+}
+
+OptionHandle Options::Add(const char* names, std::optional<uint64_t>* value,
+                          const char* description) {
+  return OptionHandle(app_->add_option(names, *value, description));
+}
+
+OptionHandle Options::Add(const char* names, std::vector<std::string>* values,
+                          const char* description) {
+  CLI::Option* option = app_->add_option(names, *values, description);
+  option->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  return OptionHandle(option);
+}
+
+OptionHandle Options::AddFlag(const char* names, bool* value, const char* description) {
+  return OptionHandle(app_->add_flag(names, *value, description));
+}
+
+}  // namespace kvasir
