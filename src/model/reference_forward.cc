@@ -150,8 +150,8 @@ class ReferenceModel::Pass {
     const size_t count = x_.size();
     const size_t dim = config_.head_dim;
     const size_t from = kv_head * dim;
-    std::vector<float> keys(count * dim);
-    std::vector<float> values(dim * count);
+    std::vector<double> keys(count * dim);
+    std::vector<double> values(dim * count);
     for (size_t p = 0; p < count; ++p) {
       for (size_t c = 0; c < dim; ++c) {
         keys[p * dim + c] = static_cast<float>(k[p][from + c]);
@@ -167,7 +167,7 @@ class ReferenceModel::Pass {
 
   // Eight consecutive query positions of one head against all positions that any of them sees.
   void MixTile(uint32_t window, size_t tile, size_t head, const Rows& q,
-               const std::vector<float>& keys, const std::vector<float>& values,
+               const std::vector<double>& keys, const std::vector<double>& values,
                Rows& mixed) const {
     const size_t count = x_.size();
     const size_t dim = config_.head_dim;

@@ -4,7 +4,7 @@
 // taken in double in index order, and K and V are held as float32. The results do not depend on the
 // number of threads, and hardly on anything else: every logit agrees with a float64 computation to
 // 5e-4. No KV cache, no batching: each call computes its whole token list, layer by layer, all
-// positions at once. Costs about 0.2 ms a token and 100 million weights on one core, and attention
+// positions at once. Costs about 12 ms a token and 100 million weights on one core, and attention
 // grows with the square of the tokens.
 // Thread: const methods may run concurrently; each starts its own threads.
 // Source: docs/MODEL_FILES.md; the same definition as the golden data in tests/golden.

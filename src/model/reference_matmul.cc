@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kLanes = kReferenceLanes;
 constexpr size_t kTileRows = 4;
-// Weight rows dequantized at a time: 32 rows of 2,048 floats stay in a core's second-level cache.
+// Weight rows dequantized at a time: 32 rows of 2,048 doubles stay in a core's second-level cache.
 constexpr size_t kBlockRows = 32;
 
 using Lanes = double __attribute__((vector_size(kReferenceLanes * sizeof(double))));
@@ -38,7 +38,7 @@ using Lanes = double __attribute__((vector_size(kReferenceLanes * sizeof(double)
 #undef TILE_NAME
 #undef TILE_TARGET
 
-using TileFunction = void (*)(const float*, size_t, size_t, const double*, size_t, double*);
+using TileFunction = void (*)(const double*, size_t, size_t, const double*, size_t, double*);
 
 TileFunction ChooseTile() {
 #if defined(__x86_64__)
@@ -57,7 +57,7 @@ void TiledRows::Set(size_t row, std::span<const double> values) {
   for (size_t k = 0; k < cols_; ++k) lane[k * kLanes] = values[k];
 }
 
-void ReferenceTile(const float* w, size_t w_stride, size_t w_rows, const double* x, size_t depth,
+void ReferenceTile(const double* w, size_t w_stride, size_t w_rows, const double* x, size_t depth,
                    double* out) {
   static const TileFunction tile = ChooseTile();
   for (size_t o = 0; o < w_rows; o += kTileRows) {
@@ -89,10 +89,12 @@ void ReferenceMatMul(const GgufTensor& w, const TiledRows& x, int threads,
   ForEachOnThreads((rows + kBlockRows - 1) / kBlockRows, threads, [&](size_t block) {
     const size_t begin = block * kBlockRows;
     const size_t count = std::min(kBlockRows, rows - begin);
-    std::vector<float> weights(count * cols);
+    std::vector<float> row(cols);
+    std::vector<double> weights;
+    weights.reserve(count * cols);
     for (size_t o = 0; o < count; ++o) {
-      DequantizeRow(w.format, w.bytes.subspan((begin + o) * row_bytes, row_bytes),
-                    std::span(weights).subspan(o * cols, cols));
+      DequantizeRow(w.format, w.bytes.subspan((begin + o) * row_bytes, row_bytes), row);
+      weights.insert(weights.end(), row.begin(), row.end());
     }
     std::vector<double> sums(count * kLanes);
     for (size_t t = 0; t < x.tile_count(); ++t) {

@@ -37,8 +37,9 @@ class TiledRows {
   std::vector<double> values_;
 };
 
+// Weights come as doubles, since widening them in the loop costs as much as multiplying.
 // out[o * 8 + r] = sum over k < depth of w[o * w_stride + k] * x[k * 8 + r], for o < w_rows, r < 8.
-void ReferenceTile(const float* w, size_t w_stride, size_t w_rows, const double* x, size_t depth,
+void ReferenceTile(const double* w, size_t w_stride, size_t w_rows, const double* x, size_t depth,
                    double* out);
 
 // out[r][o] = sum over k of w[o][k] * x[r][k], w being the tensor's dequantized rows. `threads` is
