@@ -1,12 +1,8 @@
 #include "text/vocabulary.h"
 
-#include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "base/check.h"
 #include "text/bpe_bytes.h"
 #include "text/utf8.h"
 
