@@ -31,6 +31,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, const CostModel::Options& 
   prefill_.reserve(options.max_batch);
   planned_.reserve(options.max_batch);
   plan_.batch.sequences.reserve(options.max_batch);
+  plan_.members.reserve(options.max_batch);
   plan_.samples.reserve(options.max_batch);
 }
 
@@ -97,6 +98,7 @@ void Scheduler::CancelAll(RequestEnd end) {
 
 const StepPlan& Scheduler::Plan(TimeUs now, StepOutcome* outcome) {
   plan_.batch.sequences.clear();
+  plan_.members.clear();
   plan_.samples.clear();
   plan_.scores.clear();
   plan_.decode_rows = plan_.prefill_rows = 0;

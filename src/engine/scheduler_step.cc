@@ -95,8 +95,8 @@ void Scheduler::AddToBatch(Choice& choice, uint32_t rows) {
   plan_.cost += cost_model_.RowsCost(rows, chunk.start);
   choice.planned = true;
   planned_.push_back(&choice);
-
   const Request& request = *choice.request;
+  plan_.members.push_back({request.want.id, choice.index});
   uint32_t logits_row = plan_.batch.logits_row_count() - (chunk.ends_known ? 1 : 0);
   if (request.want.prompt_logprobs && choice.index == 0 &&
       chunk.start < request.want.prompt.size()) {

@@ -29,8 +29,15 @@ struct PlannedScore {
   uint32_t top_logprobs = 0;
 };
 
+// Whose rows a sequence of the batch is.
+struct PlannedMember {
+  RequestId request{};
+  uint32_t choice = 0;
+};
+
 struct StepPlan {
   Batch batch;
+  std::vector<PlannedMember> members;  // By batch sequence.
   std::vector<PlannedSample> samples;  // In batch order.
   std::vector<PlannedScore> scores;    // In batch order.
   uint32_t decode_rows = 0;            // Rows of sequences that were one token behind.
