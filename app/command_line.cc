@@ -341,6 +341,17 @@ Status CheckExtras(CLI::App& app, const std::string& name) {
   return OkStatus();
 }
 
+// What is missing, by the name that help gives it: CLI11 would say "--model" for MODEL.
+Status CheckRequired(CLI::App& app, const std::string& name) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_required() || option->count() > 0) continue;
+    const std::string what =
+        option->get_positional() ? option->get_name(true) : option->get_name(false);
+    return InvalidArgument("{}: {} is missing; `kvasir {} --help` says more", name, what, name);
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 StatusOr<ParsedCommandLine> ParseCommandLine(const Args& args) {
@@ -369,6 +380,7 @@ StatusOr<ParsedCommandLine> ParseCommandLine(const Args& args) {
   } catch (const CLI::ParseError& error) {
     // An unknown option often causes the rest: its value is taken for something else.
     if (located.has_value()) KV_RETURN_IF_ERROR(CheckExtras(tree.app(located->command), name));
+    if (located.has_value()) KV_RETURN_IF_ERROR(CheckRequired(tree.app(located->command), name));
     return InvalidArgument("{}: {}", name, error.what());
   }
   if (!located.has_value()) return InvalidArgument("no command given");

@@ -1,8 +1,25 @@
 #include "options.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <limits>
+#include <system_error>
 
 namespace kvasir {
+namespace {
+
+// CLI11 reads "-1" into an unsigned number, and what is too large into the largest.
+template <typename Unsigned>
+std::string UnsignedProblem(const std::string& text) {
+  Unsigned value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && stop == end) return {};
+  return "must be a whole number from 0 to " +
+         std::to_string(std::numeric_limits<Unsigned>::max()) + ", is " + text;
+}
+
+}  // namespace
 
 OptionHandle& OptionHandle::Type(const char* name) {
   option_->type_name(name);
@@ -54,7 +71,9 @@ OptionHandle Options::Add(const char* names, int* value, const char* description
 }
 
 OptionHandle Options::Add(const char* names, uint32_t* value, const char* description) {
-  return OptionHandle(app_->add_option(names, *value, description));
+  CLI::Option* option = app_->add_option(names, *value, description);
+  option->check(UnsignedProblem<uint32_t>);
+  return OptionHandle(option);
 }
 
 OptionHandle Options::Add(const char* names, float* value, const char* description) {
@@ -68,12 +87,16 @@ OptionHandle Options::Add(const char* names, std::optional<std::string>* value,
 
 OptionHandle Options::Add(const char* names, std::optional<uint32_t>* value,
                           const char* description) {
-  return OptionHandle(app_->add_option(names, *value, description));
+  CLI::Option* option = app_->add_option(names, *value, description);
+  option->check(UnsignedProblem<uint32_t>);
+  return OptionHandle(option);
 }
 
 OptionHandle Options::Add(const char* names, std::optional<uint64_t>* value,
                           const char* description) {
-  return OptionHandle(app_->add_option(names, *value, description));
+  CLI::Option* option = app_->add_option(names, *value, description);
+  option->check(UnsignedProblem<uint64_t>);
+  return OptionHandle(option);
 }
 
 OptionHandle Options::Add(const char* names, std::vector<std::string>* values,
