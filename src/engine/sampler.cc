@@ -182,13 +182,14 @@ void Sampler::Adjust(std::span<float> logits) const {
   }
 }
 
-TokenId Sampler::Sample(std::span<const float> logits, uint64_t position,
-                        SamplerScratch& scratch) const {
+TokenId Sampler::Sample(std::span<const float> logits, uint64_t position, SamplerScratch& scratch,
+                        std::span<const TokenId> banned) const {
   KV_CHECK_EQ(logits.size(), vocab_size_);
   KV_CHECK_EQ(scratch.adjusted.size(), vocab_size_);
-  if (!options_.logit_bias.empty() || !seen_ids_.empty()) {
+  if (!options_.logit_bias.empty() || !seen_ids_.empty() || !banned.empty()) {
     std::copy(logits.begin(), logits.end(), scratch.adjusted.begin());
     Adjust(scratch.adjusted);
+    for (const TokenId id : banned) scratch.adjusted[static_cast<size_t>(Index(id))] = -INFINITY;
     logits = scratch.adjusted;
   }
   const uint32_t best = ArgMax(logits);

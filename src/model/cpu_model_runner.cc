@@ -70,9 +70,8 @@ class CpuModelRunner::Step {
         team_(team) {
     const uint32_t workers = static_cast<uint32_t>(team.worker_count());
     for (const KvGroup& group : layout_.groups) {
-      plans_.emplace_back(AttentionPlan::Options{
-          config.kv_head_count, config.group(), group.window, workers, limits.max_rows,
-          config.context_length});
+      plans_.emplace_back(AttentionPlan::Options{config.kv_head_count, config.group(), group.window,
+                                                 workers, limits.max_rows, config.context_length});
     }
     layer_group_.resize(config.layer_count);
     layer_slot_.resize(config.layer_count);

@@ -1,8 +1,9 @@
-// One tile of a matrix product in double: up to 4 weight rows times 8 activation rows. Included once
-// per instruction set by reference_matmul.cc, which defines TILE_NAME and TILE_TARGET.
+// One tile of a matrix product in double: up to 4 weight rows times 8 activation rows. Included
+// once per instruction set by reference_matmul.cc, which defines TILE_NAME and TILE_TARGET.
 //
-// Each of the 4 x 8 sums has its own lane and adds its products in index order, one rounding for the
-// product and one for the sum (no fused multiply-add), so all instruction sets give the same bits.
+// Each of the 4 x 8 sums has its own lane and adds its products in index order, one rounding for
+// the product and one for the sum (no fused multiply-add), so all instruction sets give the same
+// bits.
 //   w    weight row o at w + o * w_stride, `depth` values each; rows beyond w_rows are not read
 //   x    [depth][8]
 //   out  sum of row o, lane r, to out[o * 8 + r], o < w_rows
