@@ -17,6 +17,7 @@ Files, all under src/text/testdata:
     templates/NAME.json         {conversation: expected or null for an error}
 """
 import argparse
+import copy
 import datetime
 import json
 import pathlib
@@ -80,7 +81,9 @@ def expressions():
                    bos_token=BOS, eos_token=EOS)
     context.update(json.loads((TESTDATA / "template_context.json").read_text()))
     cases = json.loads(path.read_text())
-    lines = [json.dumps([case[0], render(case[0], context)], ensure_ascii=False) for case in cases]
+    # Each sees a fresh copy: some of jinja2's filters change a list in place.
+    lines = [json.dumps([case[0], render(case[0], copy.deepcopy(context))], ensure_ascii=False)
+             for case in cases]
     return path, "[\n" + ",\n".join(lines) + "\n]\n"
 
 

@@ -207,7 +207,7 @@ StatusOr<Value> GetSlice(Runtime& runtime, const Value& value, const Value& star
   const bool sliceable = value.is_sequence(SequenceType::kList) ||
                          value.is_sequence(SequenceType::kTuple) ||
                          value.is_sequence(SequenceType::kRange);
-  if (!sliceable) return Value::Undefined(fmt::format("'{}' cannot be sliced", TypeName(value)));
+  if (!sliceable) return InvalidArgument("'{}' object cannot be sliced", TypeName(value));
   KV_ASSIGN_OR_RETURN(const SliceRange range,
                       ResolveSlice(static_cast<int64_t>(value.items().size()), start, stop, step));
   KV_RETURN_IF_ERROR(runtime.Spend(range.count / 4));

@@ -95,8 +95,15 @@ std::vector<std::pair<size_t, size_t>> LineRanges(std::string_view text) {
   return lines;
 }
 
+// What Python does with the methods of str, jinja2 does to strings only.
+Status RequireString(const Value& value) {
+  if (value.is(Kind::kString)) return OkStatus();
+  return InvalidArgument("needs a string, not {}", TypeName(value));
+}
+
 StatusOr<Value> Indent(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"width", "first", "blank"}));
+  KV_RETURN_IF_ERROR(RequireString(self));
   KV_ASSIGN_OR_RETURN(TracedText text, runtime.Text(self));
   TracedText indention;
   if (bound.has(0) && bound[0].is(Kind::kString)) {
@@ -144,6 +151,12 @@ StatusOr<Value> Truncate(Runtime& runtime, const Value& self, const Arguments& a
   int64_t leeway = 5;
   if (bound.has(3) && !bound[3].is(Kind::kNone)) {
     KV_ASSIGN_OR_RETURN(leeway, bound.Int(3, 5));
+  }
+  if (!self.is(Kind::kString)) {
+    // A short list passes as it is: jinja2 only looks at the length before it cuts.
+    KV_ASSIGN_OR_RETURN(const int64_t size, Length(self));
+    if (size <= length + leeway) return self;
+    return InvalidArgument("needs a string, not {}", TypeName(self));
   }
   KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
   const auto end_length = static_cast<int64_t>(CodePointCount(end.view()));
@@ -314,6 +327,7 @@ StatusOr<Value> WordWrap(Runtime& runtime, const Value& self, const Arguments& a
   KV_ASSIGN_OR_RETURN(
       const Bound bound,
       Bound::Make(arguments, {"width", "break_long_words", "wrapstring", "break_on_hyphens"}));
+  KV_RETURN_IF_ERROR(RequireString(self));
   KV_ASSIGN_OR_RETURN(const int64_t width, bound.Int(0, 79));
   KV_ASSIGN_OR_RETURN(const TracedText end, bound.Text(2, "\n"));
   KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));

@@ -248,7 +248,8 @@ StatusOr<Value> FormatPercent(Runtime& runtime, const TracedText& text, const Va
     KV_ASSIGN_OR_RETURN(const TracedText item, PercentItem(runtime, value, spec));
     out.Append(item);
   }
-  if (used < values.size() && !arguments.is(Kind::kDict) &&
+  // Whatever can be indexed by name may stay unused, undefined included.
+  if (used < values.size() && !arguments.is(Kind::kDict) && !arguments.is(Kind::kUndefined) &&
       !(arguments.is(Kind::kSequence) && !is_tuple)) {
     return InvalidArgument("not all arguments converted during string formatting");
   }
