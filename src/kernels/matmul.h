@@ -62,7 +62,8 @@ size_t ActivationBytes(uint32_t rows, uint32_t cols);
 
 // Quantizes activation row `row` from x [cols] into its place in `activations`: per 32 values
 // scale = amax / 127 and round-half-even, as the peers do it. Rows are independent; any thread, any
-// order. Non-finite input gives unspecified numbers, never a fault.
+// order. A block below 2^-100 counts as zero. A NaN or an infinity makes every output of its row
+// NaN (quantized formats), never a fault. The product must be given the same rows and cols.
 void QuantizeRow(std::span<const float> x, uint32_t row, const Activations& activations);
 
 enum class Store : uint8_t {
