@@ -82,8 +82,10 @@ class HttpExchange {
 
   // `callback` is called once, soon after the client hangs up or is dropped while the reply is not
   // complete, streaming or not; also when that has happened already. Never inside a call of ours,
-  // never after Reply or Finish. It replaces an earlier one, and is destroyed when the reply is
-  // complete. One that holds the exchange itself forfeits the 500 of a dropped exchange.
+  // never after Reply or Finish. (A client that has sent over 64 KiB of further requests ahead is
+  // read no further, and missed at the next write only.) It replaces an earlier one, and is
+  // destroyed when the reply is complete. One that holds the exchange itself forfeits the 500 of a
+  // dropped exchange.
   void OnDisconnect(std::function<void()> callback);
 
   HttpDisconnect disconnect() const;
@@ -92,7 +94,6 @@ class HttpExchange {
   uint64_t body_bytes_sent() const { return body_bytes_; }  // Queued for sending, without framing.
 
  private:
-  friend class HttpConnection;
   enum class State : uint8_t { kWaiting, kStreaming, kDone };
 
   HttpRequest request_;
@@ -173,7 +174,6 @@ class HttpServer {
 
  private:
   class Core;
-  friend class HttpConnection;
   explicit HttpServer(std::shared_ptr<Core> core);
 
   const std::shared_ptr<Core> core_;
