@@ -375,8 +375,12 @@ StatusOr<ParsedCommandLine> ParseCommandLine(const Args& args) {
     return ParsedCommandLine{nullptr, std::string(kVersion) + "\n"};
   } catch (const CLI::CallForHelp&) {
     CLI::App* app = &tree.root();
-    while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
-    return ParsedCommandLine{nullptr, app->help("", CLI::AppFormatMode::Normal)};
+    std::string before;
+    while (!app->get_subcommands().empty()) {
+      before += (before.empty() ? "" : " ") + app->get_name();
+      app = app->get_subcommands().front();
+    }
+    return ParsedCommandLine{nullptr, app->help(before, CLI::AppFormatMode::Normal)};
   } catch (const CLI::ParseError& error) {
     // An unknown option often causes the rest: its value is taken for something else.
     if (located.has_value()) KV_RETURN_IF_ERROR(CheckExtras(tree.app(located->command), name));

@@ -80,13 +80,9 @@ class LineReader::Editor {
     Editor* self = nullptr;
     ::el_get(edit, EL_CLIENTDATA, &self);
     self->cleared_ = true;
-    fmt_newline();
-    return CC_NEWLINE;
-  }
-
-  static void fmt_newline() {
     std::fputs("^C\n", stdout);
     std::fflush(stdout);
+    return CC_NEWLINE;
   }
 
   void LoadHistory() {
@@ -105,6 +101,7 @@ class LineReader::Editor {
     if (!history_path_.empty()) ::history(history_, &event, H_SAVE, history_path_.c_str());
   }
 
+  QuietInput quiet_;  // Before edit_: what libedit finds at its start is what it goes back to.
   std::string prompt_;
   std::string history_path_;
   History* history_ = nullptr;

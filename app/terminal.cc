@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <signal.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,9 +17,18 @@ namespace {
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "written by a signal handler");
 
+termios terminal_before = {};
+std::atomic<bool> terminal_changed{false};
+
+void RestoreTerminal() {
+  if (terminal_changed.exchange(false)) ::tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
+}
+
 void OnInterrupt(int) {
   // The loop looks between steps; whoever is more impatient than that presses again.
-  if (interrupted.exchange(true)) ::_exit(kExitInterrupted);
+  if (!interrupted.exchange(true)) return;
+  RestoreTerminal();
+  ::_exit(kExitInterrupted);
 }
 
 }  // namespace
@@ -34,6 +44,18 @@ void CatchInterrupts() {
 }
 
 bool IsTerminal(int descriptor) { return ::isatty(descriptor) == 1; }
+
+QuietInput::QuietInput() {
+  if (::tcgetattr(STDIN_FILENO, &terminal_before) != 0) return;
+  termios quiet = terminal_before;
+  quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO | ICANON);
+  quiet.c_cc[VMIN] = 1;
+  quiet.c_cc[VTIME] = 0;
+  terminal_changed.store(true);
+  ::tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
+}
+
+QuietInput::~QuietInput() { RestoreTerminal(); }
 
 ProgressBar::ProgressBar(std::string label)
     : label_(std::move(label)), enabled_(IsTerminal(STDERR_FILENO)), start_(Clock::now()) {}

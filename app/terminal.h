@@ -15,6 +15,18 @@ void CatchInterrupts();
 
 bool IsTerminal(int descriptor);
 
+// While it lives, a terminal on standard input neither echoes nor waits for whole lines (Ctrl-C
+// still interrupts): what is typed while an answer streams does not mix with it and is all there
+// when the next line is edited, Ctrl-D included. One at a time; also undone when a second SIGINT
+// ends the process.
+class QuietInput {
+ public:
+  QuietInput();
+  ~QuietInput();
+  QuietInput(const QuietInput&) = delete;
+  QuietInput& operator=(const QuietInput&) = delete;
+};
+
 // A bar on standard error that appears only on a terminal and only after a second. Redraws at most
 // ten times a second; the destructor erases it.
 class ProgressBar {

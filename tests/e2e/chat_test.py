@@ -64,6 +64,13 @@ class ChatTest(ProgramTest):
         terminal.type("\x04")
         self.assertEqual(terminal.wait(), 0)
 
+    def test_what_is_typed_during_an_answer_is_not_lost(self):
+        terminal = self.open("-n", "24")
+        terminal.type("Write a story about a fox.\r/help\r\x04")
+        terminal.read_until(STATUS)
+        terminal.read_until("/save")
+        self.assertEqual(terminal.wait(), 0)
+
     def test_system_save_and_history(self):
         path = os.path.join(self.folder.name, "saved.json")
         terminal = self.open("-n", "8")

@@ -21,7 +21,7 @@ class HelpTest(ProgramTest):
         for command in COMMANDS:
             with self.subTest(command=command):
                 text = self.works(*command, "--help").stdout.decode()
-                self.assertIn("MODEL", text)
+                self.assertIn("Usage: kvasir " + " ".join(command) + " [OPTIONS] MODEL\n", text)
                 self.assertIn("--help", text)
                 self.assertEqual(text, self.works(*command, "-h").stdout.decode())
                 self.assertIn(command[0], listing)
