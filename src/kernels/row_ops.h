@@ -32,8 +32,14 @@ void Rope(std::span<float> head, std::span<const float> cosine, std::span<const 
 void RopeReference(std::span<double> head, std::span<const double> cosine,
                    std::span<const double> sine, RopePairing pairing);
 
-// Fills cosine and sine [dim / 2] for one position: angle_i = position * base^(-2i/dim), in double.
-void RopeTable(uint32_t position, double base, uint32_t dim, std::span<float> cosine,
+// base^(-2i / (2 * out.size())) for i in [0, out.size()): the angle that pair i turns by from one
+// position to the next. Slow (extended precision); once for a model.
+void RopeFrequencies(double base, std::span<double> out);
+
+// Cosine and sine of angle_i = position * frequencies[i], correct to the last bit of a float but
+// for near ties. Own reduction and polynomial in double, since the C library's differ between CPUs
+// in the last bit and KV must not. REQUIRES: position < 2^24, 0 <= frequencies <= 1.
+void RopeTable(uint32_t position, std::span<const double> frequencies, std::span<float> cosine,
                std::span<float> sine);
 
 // out[c] = act(gate[c]) * up[c]; act is SiLU or the tanh form of GELU. out may be gate or up.

@@ -123,8 +123,9 @@ TEST_F(RowOpsTest, RopeFollowsItsTwin) {
     for (const RopePairing pairing : {RopePairing::kInterleaved, RopePairing::kHalves}) {
       const std::vector<float> x = RandomRow(rng, dim);
       std::vector<float> cosine(dim / 2), sine(dim / 2);
-      RopeTable(static_cast<uint32_t>(rng.Below(8192)), 1e5, static_cast<uint32_t>(dim), cosine,
-                sine);
+      std::vector<double> frequencies(dim / 2);
+      RopeFrequencies(1e5, frequencies);
+      RopeTable(static_cast<uint32_t>(rng.Below(8192)), frequencies, cosine, sine);
       std::vector<double> expected(x.begin(), x.end());
       RopeReference(expected, std::vector<double>(cosine.begin(), cosine.end()),
                     std::vector<double>(sine.begin(), sine.end()), pairing);
@@ -142,20 +143,31 @@ TEST_F(RowOpsTest, RopeFollowsItsTwin) {
 }
 
 TEST_F(RowOpsTest, RopeTableIsExactToFloat) {
-  const uint32_t dim = 64;
-  std::vector<float> cosine(dim / 2), sine(dim / 2);
-  RopeTable(0, 1e4, dim, cosine, sine);
+  constexpr uint32_t kPairs = 32;
+  std::vector<double> frequencies(kPairs);
+  std::vector<float> cosine(kPairs), sine(kPairs);
+  RopeFrequencies(1e6, frequencies);
+  RopeTable(0, frequencies, cosine, sine);
   EXPECT_THAT(cosine, ::testing::Each(1.0f));
   EXPECT_THAT(sine, ::testing::Each(0.0f));
-  RopeTable(32767, 1e6, dim, cosine, sine);
-  for (uint32_t i = 0; i < dim / 2; ++i) {
-    const long double angle = 32767.0L * std::pow(1e6L, -2.0L * i / dim);
-    EXPECT_NEAR(cosine[i], static_cast<double>(std::cos(angle)), 1e-7);
-    EXPECT_NEAR(sine[i], static_cast<double>(std::sin(angle)), 1e-7);
+  Rng rng(17);
+  int different = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const uint32_t position = static_cast<uint32_t>(rng.Below(i % 2 == 0 ? 1u << 15 : 1u << 24));
+    RopeTable(position, frequencies, cosine, sine);
+    for (uint32_t pair = 0; pair < kPairs; ++pair) {
+      const long double angle = static_cast<long double>(position * frequencies[pair]);
+      different += cosine[pair] != static_cast<float>(std::cos(angle));
+      different += sine[pair] != static_cast<float>(std::sin(angle));
+    }
   }
+  EXPECT_EQ(different, 0) << "of 128,000 values";
   // Angle of pair 0 is the position itself.
-  RopeTable(1, 1e4, dim, cosine, sine);
+  RopeTable(1, frequencies, cosine, sine);
   EXPECT_FLOAT_EQ(sine[0], 0.84147098f);
+  for (uint32_t pair = 0; pair < kPairs; ++pair) {
+    EXPECT_NEAR(frequencies[pair], std::pow(1e6, -2.0 * pair / (2 * kPairs)), 1e-15);
+  }
 }
 
 TEST_F(RowOpsTest, GatedActivationFollowsItsTwin) {

@@ -86,7 +86,9 @@ class CpuModelRunner::Step {
       const double base = layer.rope_base;
       const auto found = std::find(rope_bases_.begin(), rope_bases_.end(), base);
       layer_rope_.push_back(static_cast<uint32_t>(found - rope_bases_.begin()));
-      if (found == rope_bases_.end()) rope_bases_.push_back(base);
+      if (found != rope_bases_.end()) continue;
+      rope_bases_.push_back(base);
+      RopeFrequencies(base, rope_frequencies_.emplace_back(config.head_dim / 2));
     }
     row_sequence_.resize(limits.max_rows);
     logits_source_.resize(limits.max_logits_rows);
@@ -173,11 +175,12 @@ class CpuModelRunner::Step {
   const KvLayout layout_;
   const StepLimits limits_;
   WorkerTeam& team_;
-  std::vector<AttentionPlan> plans_;   // [groups]
-  std::vector<uint32_t> layer_group_;  // [layers] index into layout_.groups
-  std::vector<uint32_t> layer_slot_;   // [layers] index into that group's layers
-  std::vector<double> rope_bases_;     // Distinct bases.
-  std::vector<uint32_t> layer_rope_;   // [layers] index into rope_bases_
+  std::vector<AttentionPlan> plans_;                   // [groups]
+  std::vector<uint32_t> layer_group_;                  // [layers] index into layout_.groups
+  std::vector<uint32_t> layer_slot_;                   // [layers] index into that group's layers
+  std::vector<double> rope_bases_;                     // Distinct bases.
+  std::vector<std::vector<double>> rope_frequencies_;  // [bases][head_dim / 2]
+  std::vector<uint32_t> layer_rope_;                   // [layers] index into rope_bases_
 
   HugeBuffer scratch_;
   float* x_ = nullptr;       // [rows, d_model] the residual stream
@@ -295,7 +298,9 @@ void CpuModelRunner::Step::Multiply(const Activations& input, const Product (&pr
   for (const Product& product : products) panels += product.matrix->panel_count();
   // Claims big enough to stream, small enough that the last one does not keep the others waiting.
   const uint32_t claims = static_cast<uint32_t>(team_.worker_count()) * 8;
-  const uint32_t grain = std::clamp(panels / claims, 1u, 64u);
+  uint32_t grain = std::clamp(panels / claims, 1u, 64u);
+  // Big tiles are computed two panels side by side (kernels/matmul.h).
+  if (input.rows > kTileRows) grain = (grain + 1) / 2 * 2;
   team_.For(panels, grain, [&](uint32_t begin, uint32_t end) {
     uint32_t first = 0;
     for (const Product& product : products) {
@@ -322,8 +327,7 @@ void CpuModelRunner::Step::Embed() {
     const uint32_t half = config_.head_dim / 2;
     for (size_t base = 0; base < rope_bases_.size(); ++base) {
       const size_t at = (base * limits_.max_rows + row) * half;
-      RopeTable(place.position, rope_bases_[base], config_.head_dim, {cosine_ + at, half},
-                {sine_ + at, half});
+      RopeTable(place.position, rope_frequencies_[base], {cosine_ + at, half}, {sine_ + at, half});
     }
   });
 }
