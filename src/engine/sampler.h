@@ -43,10 +43,11 @@ class Sampler {
   void NotePrompt(std::span<const TokenId> tokens);
   void NoteGenerated(TokenId token);
 
-  // The token to stand at `position` (its index in the sequence, prompt included). Does not note
-  // it. Rows without a finite maximum (all -infinity or NaN) give ArgMax's answer.
-  // REQUIRES: logits.size() == vocab_size.
-  TokenId Sample(std::span<const float> logits, uint64_t position, SamplerScratch& scratch) const;
+  // The token to stand at `position` (its index in the sequence, prompt included), none of
+  // `banned`. Does not note it. Rows without a finite maximum (all -infinity or NaN) give ArgMax's
+  // answer. REQUIRES: logits.size() == vocab_size, ids of `banned` below it.
+  TokenId Sample(std::span<const float> logits, uint64_t position, SamplerScratch& scratch,
+                 std::span<const TokenId> banned = {}) const;
 
   const SamplingOptions& options() const { return options_; }
 

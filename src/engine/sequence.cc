@@ -60,7 +60,6 @@ Sequence::Sequence(const Tokenizer& tokenizer, uint32_t vocab_size, uint32_t con
                    std::vector<TokenId> prompt, SequenceOptions options, StopMatcher stop_matcher)
     : tokenizer_(&tokenizer),
       options_(std::move(options)),
-      context_tokens_(context_tokens),
       known_(std::move(prompt)),
       prompt_tokens_(static_cast<uint32_t>(known_.size())),
       sampler_(options_.sampling, vocab_size, context_tokens),
@@ -70,6 +69,11 @@ Sequence::Sequence(const Tokenizer& tokenizer, uint32_t vocab_size, uint32_t con
   options_.max_new_tokens = std::min(options_.max_new_tokens, room);
   known_.reserve(known_.size() + options_.max_new_tokens);
   sampler_.NotePrompt(known_);
+  if (options_.min_new_tokens == 0) return;
+  for (uint32_t i = 0; i < vocab_size; ++i) {
+    const TokenId id{static_cast<int32_t>(i)};
+    if (tokenizer.IsEndOfGeneration(id)) ends_.push_back(id);
+  }
 }
 
 Sequence::Chunk Sequence::NextChunk(uint32_t computed, uint32_t max_tokens) const {
@@ -85,7 +89,9 @@ Sequence::Chunk Sequence::NextChunk(uint32_t computed, uint32_t max_tokens) cons
 }
 
 TokenId Sequence::Choose(std::span<const float> logits, SamplerScratch& scratch) const {
-  return sampler_.Sample(logits, known_.size(), scratch);
+  const bool may_end = known_.size() - prompt_tokens_ >= options_.min_new_tokens;
+  return sampler_.Sample(logits, known_.size(), scratch,
+                         may_end ? std::span<const TokenId>() : std::span<const TokenId>(ends_));
 }
 
 std::string_view Sequence::Append(TokenId token) {

@@ -42,6 +42,8 @@ struct SequenceOptions {
   uint32_t max_new_tokens = UINT32_MAX;  // The context ends a sequence too.
   std::vector<std::string> stops;
   bool ignore_eos = false;  // Tokens that end generation are tokens like any other.
+  // Until so many are generated, tokens that end generation are never chosen (stop strings count).
+  uint32_t min_new_tokens = 0;
 };
 
 class Sequence {
@@ -88,9 +90,9 @@ class Sequence {
 
   const Tokenizer* tokenizer_;
   SequenceOptions options_;
-  uint32_t context_tokens_;
   std::vector<TokenId> known_;  // Prompt, then generated.
   uint32_t prompt_tokens_;
+  std::vector<TokenId> ends_;  // Tokens that end generation; only with min_new_tokens.
   Sampler sampler_;
   Detokenizer detokenizer_;
   StopMatcher stop_matcher_;

@@ -106,6 +106,39 @@ TEST_F(SequenceTest, EndOfGenerationIsATokenWithoutText) {
   EXPECT_EQ((*goes_on)->Append(ByteIds("y")[0]), "y");
 }
 
+TEST_F(SequenceTest, NothingEndsGenerationBeforeTheLeastNumberOfTokens) {
+  std::vector<TokenId> ends;
+  for (uint32_t i = 0; i < vocab(); ++i) {
+    const TokenId id{static_cast<int32_t>(i)};
+    if (tokenizer_->IsEndOfGeneration(id)) ends.push_back(id);
+  }
+  ASSERT_FALSE(ends.empty());
+  // Logits that want nothing more than an end, then 'x'.
+  std::vector<float> logits(vocab(), -1.0f);
+  for (const TokenId end : ends) logits[static_cast<size_t>(Index(end))] = 50.0f;
+  const TokenId x = ByteIds("x")[0];
+  logits[static_cast<size_t>(Index(x))] = 2.0f;
+  for (const float temperature : {0.0f, 1.0f}) {
+    SequenceOptions options;
+    options.sampling.temperature = temperature;
+    options.sampling.top_k = 1;
+    options.min_new_tokens = 3;
+    const auto sequence = Create(Ids("hello"), options);
+    ASSERT_TRUE(sequence.ok());
+    SamplerScratch scratch(vocab());
+    for (int i = 0; i < 3; ++i) {
+      const TokenId token = (*sequence)->Choose(logits, scratch);
+      EXPECT_EQ(token, x) << "token " << i;
+      (*sequence)->Append(token);
+    }
+    const TokenId last = (*sequence)->Choose(logits, scratch);
+    EXPECT_TRUE(tokenizer_->IsEndOfGeneration(last));
+    (*sequence)->Append(last);
+    EXPECT_EQ((*sequence)->finish_reason(), FinishReason::kStop);
+    EXPECT_EQ((*sequence)->generated().size(), 4u);
+  }
+}
+
 TEST_F(SequenceTest, AStopStringAcrossTokensNeverShows) {
   SequenceOptions options;
   options.stops = {"cde", "zz"};
