@@ -381,6 +381,9 @@ StatusOr<ParsedCommandLine> ParseCommandLine(const Args& args) {
       app = app->get_subcommands().front();
     }
     return ParsedCommandLine{nullptr, app->help(before, CLI::AppFormatMode::Normal)};
+  } catch (const CLI::ArgumentMismatch&) {
+    // Only the last argument can lack its value; any other takes the next one.
+    return InvalidArgument("{}: {} needs a value", name, args.back());
   } catch (const CLI::ParseError& error) {
     // An unknown option often causes the rest: its value is taken for something else.
     if (located.has_value()) KV_RETURN_IF_ERROR(CheckExtras(tree.app(located->command), name));

@@ -19,6 +19,11 @@ std::string UnsignedProblem(const std::string& text) {
          std::to_string(std::numeric_limits<Unsigned>::max()) + ", is " + text;
 }
 
+std::string NumberProblem(const std::string& text) {
+  double value = 0.0;
+  return CLI::detail::lexical_cast(text, value) ? std::string() : "must be a number, is " + text;
+}
+
 }  // namespace
 
 OptionHandle& OptionHandle::Type(const char* name) {
@@ -77,7 +82,9 @@ OptionHandle Options::Add(const char* names, uint32_t* value, const char* descri
 }
 
 OptionHandle Options::Add(const char* names, float* value, const char* description) {
-  return OptionHandle(app_->add_option(names, *value, description));
+  CLI::Option* option = app_->add_option(names, *value, description);
+  option->check(NumberProblem);
+  return OptionHandle(option);
 }
 
 OptionHandle Options::Add(const char* names, std::optional<std::string>* value,

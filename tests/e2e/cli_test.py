@@ -56,7 +56,8 @@ class HintTest(ProgramTest):
     def test_surplus_and_missing_arguments(self):
         self.fails("inspect", says="MODEL")
         self.fails("inspect", "a.gguf", "b.gguf", says="b.gguf")
-        self.fails("run", "m.gguf", "-n", says="--max-tokens")
+        self.fails("run", "m.gguf", "-n", says="-n needs a value")
+        self.fails("run", "m.gguf", "--temp", "warm", says=("--temp", "number", "warm"))
 
 
 class SettingsTest(ProgramTest):
