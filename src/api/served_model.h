@@ -1,0 +1,46 @@
+// ServedModel: what a loaded model and its engine are to the API: how to make prompts for it, and
+// where to send them.
+//
+// Made once by the program when loading is over; immutable from then on, so any thread may use it.
+#ifndef KVASIR_API_SERVED_MODEL_H_
+#define KVASIR_API_SERVED_MODEL_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/error.h"
+#include "api/openai_schema.h"
+#include "base/clock.h"
+#include "engine/engine_client.h"
+#include "engine/text_model.h"
+#include "kv/block_hash.h"
+#include "text/chat_template.h"
+
+namespace kvasir {
+
+struct ServedModel {
+  const TextModel* text = nullptr;
+  std::optional<ChatTemplate> chat_template;  // nullopt: chat is refused.
+  EngineClient* engine = nullptr;
+  const Clock* clock = nullptr;  // The engine's; deadlines are on it.
+  // The name of the empty prefix for a salt: who shares KV with whom.
+  std::function<BlockHash(const std::string& salt)> root;
+  uint32_t vocab_size = 0;  // Rows of logits.
+  uint32_t context_tokens = 0;
+  uint32_t block_tokens = 0;
+  std::string fingerprint;  // Changes when answers may: build and model.
+
+  SchemaContext schema_context() const;
+};
+
+// Renders a chat prompt; with continue_final_message it ends right after that message's content.
+// `now` is local time. 400 when the model has no template, or the template refuses the messages.
+std::optional<ApiError> RenderPrompt(const ServedModel& model, const ChatPromptInput& input,
+                                     const std::tm& now, RenderedPrompt* out);
+
+}  // namespace kvasir
+
+#endif  // KVASIR_API_SERVED_MODEL_H_
