@@ -4,6 +4,7 @@
 #define KVASIR_ENGINE_GENERATE_REQUEST_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,7 +59,8 @@ struct RequestSummary {
   RequestEnd end = RequestEnd::kFinished;
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;  // Prompt tokens that choice 0 found computed when it was admitted.
-  uint32_t generated_tokens = 0;  // All choices.
+  std::optional<uint32_t> diverged_at;  // KvCache::DivergedAt at that moment.
+  uint32_t generated_tokens = 0;        // All choices.
   uint32_t preemptions = 0;
   TimeUs queue_us = 0;    // Arrival to first admission.
   TimeUs prefill_us = 0;  // Admission to first token.

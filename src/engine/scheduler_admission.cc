@@ -131,6 +131,7 @@ bool Scheduler::TryStart(Choice& choice, TimeUs now) {
   RegisterInFlight(choice);
   if (request.admitted_at < 0) {
     request.admitted_at = now;
+    request.summary.diverged_at = kv_.DivergedAt(request.want.root, known);
     request.summary.cached_tokens =
         std::min(kv_.computed(choice.kv), request.summary.prompt_tokens);
     counters_.prompt_tokens += request.summary.prompt_tokens;

@@ -78,6 +78,11 @@ class KvCache {
   // How many tokens Open would reuse now. Changes nothing. O(tokens).
   uint32_t MatchTokens(const BlockHash& root, std::span<const TokenId> tokens) const;
 
+  // The first token at which `tokens` leave the cached branch that they follow longest: the branch
+  // goes on, but with another token. nullopt when nothing of them is cached, when they end or go on
+  // where the cached branch ends, and when the branch was evicted. Changes nothing. O(tokens).
+  std::optional<uint32_t> DivergedAt(const BlockHash& root, std::span<const TokenId> tokens) const;
+
   // Makes the slots of positions [computed, computed + token_count) writable in all groups:
   // allocates, evicts, copies a shared partial block. False when the memory cannot be had; nothing
   // changed then, except that nothing is reserved any more. REQUIRES: computed + token_count <=
@@ -147,6 +152,7 @@ class KvCache {
   uint32_t FirstNeeded(uint32_t group, uint32_t position) const;
 
   uint32_t FindPrefix(const BlockHash& root, std::span<const TokenId> tokens) const;
+  std::span<const TokenId> FollowFullBlocks(std::span<const TokenId> tokens, NodeId* node) const;
   uint32_t LimitByWindow(uint32_t group, uint32_t token_count) const;
   void PublishFull(Sequence& sequence);
   void PublishPartial(Sequence& sequence);

@@ -30,6 +30,23 @@ uint32_t KvCache::LimitByWindow(uint32_t group, uint32_t token_count) const {
   return 0;
 }
 
+// Walks down from *node along whole blocks of `tokens`, appends the nodes to path_, and returns the
+// tokens that are left.
+std::span<const TokenId> KvCache::FollowFullBlocks(std::span<const TokenId> tokens,
+                                                   NodeId* node) const {
+  path_.clear();
+  while (tokens.size() >= layout_.block_tokens) {
+    const std::span<const TokenId> block = tokens.first(layout_.block_tokens);
+    const std::optional<NodeId> child =
+        tree_->FindChild(*node, ChildHash(tree_->hash(*node), block), block);
+    if (!child.has_value()) break;
+    *node = *child;
+    path_.push_back(*node);
+    tokens = tokens.subspan(layout_.block_tokens);
+  }
+  return tokens;
+}
+
 uint32_t KvCache::FindPrefix(const BlockHash& root, std::span<const TokenId> tokens) const {
   path_.clear();
   KV_CHECK_LE(tokens.size(), max_sequence_tokens_);
@@ -37,16 +54,7 @@ uint32_t KvCache::FindPrefix(const BlockHash& root, std::span<const TokenId> tok
   const std::optional<NodeId> root_node = tree_->FindRoot(root);
   if (!root_node.has_value()) return 0;
   NodeId node = *root_node;
-  std::span<const TokenId> rest = tokens;
-  while (rest.size() >= layout_.block_tokens) {
-    const std::span<const TokenId> block = rest.first(layout_.block_tokens);
-    const std::optional<NodeId> child =
-        tree_->FindChild(node, ChildHash(tree_->hash(node), block), block);
-    if (!child.has_value()) break;
-    node = *child;
-    path_.push_back(node);
-    rest = rest.subspan(layout_.block_tokens);
-  }
+  const std::span<const TokenId> rest = FollowFullBlocks(tokens, &node);
   uint32_t token_count = static_cast<uint32_t>(tokens.size() - rest.size());
   // K and V of a token depend on the tokens before it only, so the first slots of a block serve
   // every prompt that begins like it.
@@ -68,6 +76,26 @@ uint32_t KvCache::FindPrefix(const BlockHash& root, std::span<const TokenId> tok
 
 uint32_t KvCache::MatchTokens(const BlockHash& root, std::span<const TokenId> tokens) const {
   return FindPrefix(root, tokens);
+}
+
+std::optional<uint32_t> KvCache::DivergedAt(const BlockHash& root,
+                                            std::span<const TokenId> tokens) const {
+  const std::optional<NodeId> root_node = tree_->FindRoot(root);
+  if (!root_node.has_value()) return std::nullopt;
+  NodeId node = *root_node;
+  const std::span<const TokenId> rest = FollowFullBlocks(tokens, &node);
+  const uint32_t followed = static_cast<uint32_t>(tokens.size() - rest.size());
+  if (rest.empty()) return std::nullopt;
+  const auto next = tree_->LongestPartialMatch(
+      node, rest.first(std::min<size_t>(rest.size(), layout_.block_tokens)));
+  if (!next.has_value()) {
+    // Nothing in common with what follows there, if anything does.
+    const bool goes_on = followed > 0 && tree_->has_children(node);
+    return goes_on ? std::optional(followed) : std::nullopt;
+  }
+  const bool branch_ends = tree_->tokens(next->node).size() == next->token_count;
+  if (branch_ends || rest.size() == next->token_count) return std::nullopt;
+  return followed + next->token_count;
 }
 
 std::optional<SequenceId> KvCache::Open(const BlockHash& root, std::span<const TokenId> prompt) {

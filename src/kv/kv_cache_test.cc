@@ -190,6 +190,31 @@ TEST(KvCache, EarlyDivergenceReusesWhatBothShare) {
 }
 
 // Window blocks go first; each loses only the hits within the next window tokens.
+TEST(KvCache, DivergedAtNamesTheFirstTokenThatDiffers) {
+  auto cache = Make(SmallOptions(64));
+  const std::vector<TokenId> cached = Prompt(1, 100);
+  const auto diverged = [&](const std::vector<TokenId>& tokens) {
+    return cache->DivergedAt(kRoot, tokens);
+  };
+  EXPECT_EQ(diverged(cached), std::nullopt) << "cold";
+  Serve(*cache, cached);
+  EXPECT_EQ(diverged(cached), std::nullopt) << "the same";
+  EXPECT_EQ(diverged(Prompt(1, 40)), std::nullopt) << "a prefix of it";
+  EXPECT_EQ(diverged(Join(cached, Prompt(2, 40))), std::nullopt) << "extends it";
+  EXPECT_EQ(diverged(Prompt(3, 40)), std::nullopt) << "nothing in common";
+  for (const uint32_t shared : {1u, 15u, 16u, 17u, 48u, 95u, 96u, 99u}) {
+    EXPECT_EQ(diverged(Join(Prompt(1, shared), Prompt(2, 30))), shared);
+  }
+  EXPECT_EQ(cache->DivergedAt(DigestOf({}), Join(Prompt(1, 20), Prompt(2, 9))), std::nullopt)
+      << "another tenant";
+  // Beside a second branch it is the one followed longest that counts.
+  Serve(*cache, Join(Prompt(1, 50), Prompt(4, 30)));
+  EXPECT_EQ(diverged(Join(Join(Prompt(1, 50), Prompt(4, 10)), Prompt(2, 9))), 60u);
+  EXPECT_EQ(diverged(Join(Prompt(1, 70), Prompt(2, 9))), 70u);
+  cache->EvictAll();
+  EXPECT_EQ(diverged(Join(Prompt(1, 48), Prompt(2, 30))), std::nullopt) << "evicted";
+}
+
 TEST(KvCache, EvictedWindowBlocksCostOnlyNearbyHits) {
   KvCache::Options options = SmallOptions(512, 64);
   options.block_counts[1] = 20;
