@@ -36,6 +36,7 @@ class Command {
 
 std::unique_ptr<Command> MakeRunCommand();
 std::unique_ptr<Command> MakeChatCommand();
+std::unique_ptr<Command> MakeServeCommand();
 std::unique_ptr<Command> MakeBenchModelCommand();
 std::unique_ptr<Command> MakeInspectCommand();
 std::unique_ptr<Command> MakeLogitsCommand();

@@ -6,6 +6,7 @@ std::vector<std::unique_ptr<Command>> MakeCommands() {
   std::vector<std::unique_ptr<Command>> commands;
   commands.push_back(MakeRunCommand());
   commands.push_back(MakeChatCommand());
+  commands.push_back(MakeServeCommand());
   commands.push_back(MakeBenchModelCommand());
   commands.push_back(MakeInspectCommand());
   commands.push_back(MakeLogitsCommand());

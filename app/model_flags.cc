@@ -34,6 +34,7 @@ StatusOr<LoadedModelOptions> LoadOptions(const ModelFlags& flags, const OpenNeed
   options.context_tokens = std::max(flags.context_tokens, needs.context_tokens);
   options.max_sequences = needs.max_sequences;
   options.limits.max_sequences = needs.max_sequences;
+  options.limits.max_rows = needs.max_rows;
   options.limits.max_logits_rows = std::max(needs.max_logits_rows, needs.max_sequences);
   if (!flags.kv_memory.empty()) {
     KV_ASSIGN_OR_RETURN(options.kv_bytes, ParseByteSize(flags.kv_memory));

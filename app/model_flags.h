@@ -33,6 +33,7 @@ struct OpenedModel {
 struct OpenNeeds {
   uint32_t max_sequences = 1;
   uint32_t max_logits_rows = 1;
+  uint32_t max_rows = StepLimits().max_rows;  // Of one step.
   uint32_t context_tokens = 0;  // At least; 0: what flags and model say.
 };
 

@@ -1,0 +1,410 @@
+// kvasir serve: the OpenAI-compatible server.
+//
+// Listens at once and says 503 while the model loads. Threads: this one waits for signals; one
+// loads; one is the engine's; the HTTP server has its own.
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "api/service.h"
+#include "base/clock.h"
+#include "chat_prompt.h"
+#include "command.h"
+#include "engine/engine_client.h"
+#include "engine/engine_loop.h"
+#include "io/http_server.h"
+#include "model_flags.h"
+#include "option_values.h"
+#include "text_input.h"
+
+namespace kvasir {
+namespace {
+
+constexpr const char* kVersion = KVASIR_VERSION;
+constexpr std::chrono::milliseconds kPoll{50};
+// What replies that are already written get to reach their clients.
+constexpr std::chrono::milliseconds kFlush{2'000};
+
+std::string PrefillChunkProblem(const std::string& text) {
+  if (text == "auto") return {};
+  const bool digits = !text.empty() && text.size() <= 6 &&
+                      text.find_first_not_of("0123456789") == std::string::npos;
+  return digits && std::stoul(text) > 0 ? std::string() : "must be auto or a number, is " + text;
+}
+
+CostModel::Options CostOf(const LoadedModel& model) {
+  const ModelConfig& config = model.config();
+  CostModel::Options cost;
+  cost.linear_macs = static_cast<double>(model.weights().layer_macs());
+  cost.attention_macs = 0.0;
+  for (const LayerConfig& layer : config.layers) {
+    // Scores and weighted values: two products of the queries' width for each token that is seen.
+    const double per_token = 2.0 * config.q_width();
+    if (layer.window == 0) {
+      cost.attention_macs += per_token;
+    } else {
+      cost.linear_macs += per_token * layer.window;
+    }
+  }
+  return cost;
+}
+
+// Everything that exists once the model is loaded. Not moved: parts refer to each other.
+struct Serving {
+  OpenedModel opened;
+  SteadyClock clock;
+  std::unique_ptr<EngineLoop> loop;
+  std::unique_ptr<EngineClient> client;
+  std::shared_ptr<const ServedModel> served;
+};
+
+struct SchedulerFlags {
+  uint32_t max_batch = 32;
+  uint32_t max_batch_tokens = 512;
+  uint32_t batch_wait_ms = 0;
+  std::string prefill_chunk = "auto";
+  uint32_t step_target_ms = 80;
+  uint32_t max_queue = 512;
+
+  void Register(Options& options) {
+    const auto add = [&options](const char* name, uint32_t* value, double low, double high,
+                                const char* description) {
+      options.Add(name, value, description)
+          .Type("N")
+          .Range(low, high)
+          .ShowDefault()
+          .Group("Batching");
+    };
+    add("--max-batch", &max_batch, 1, 1024, "Sequences computed at a time");
+    add("--max-batch-tokens", &max_batch_tokens, 1, 65536, "Rows of one forward pass");
+    add("--batch-wait-ms", &batch_wait_ms, 0, 10'000, "When nothing runs: wait for company");
+    add("--step-target-ms", &step_target_ms, 1, 60'000,
+        "How long a step with running streams may take; sizes automatic chunks");
+    add("--max-queue", &max_queue, 0, 1'000'000, "Waiting sequences; beyond it 429");
+    options
+        .Add("--prefill-chunk", &prefill_chunk,
+             "Prompt tokens in a step with running streams: auto or a number")
+        .Type("auto|N")
+        .Check(PrefillChunkProblem)
+        .ShowDefault()
+        .Group("Batching");
+  }
+
+  SchedulerOptions ToOptions(uint32_t max_logits_rows) const {
+    SchedulerOptions options;
+    options.max_batch = max_batch;
+    options.max_batch_tokens = max_batch_tokens;
+    options.max_logits_rows = max_logits_rows;
+    options.max_queue = max_queue;
+    options.prefill_chunk =
+        prefill_chunk == "auto" ? 0 : static_cast<uint32_t>(std::stoul(prefill_chunk));
+    options.step_target_us = TimeUs{step_target_ms} * 1000;
+    options.batch_wait_us = TimeUs{batch_wait_ms} * 1000;
+    return options;
+  }
+};
+
+// Waits for SIGINT or SIGTERM, which must be blocked; false when the time is over.
+bool SignalWithin(std::chrono::milliseconds time) {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGINT);
+  ::sigaddset(&signals, SIGTERM);
+  const timespec wait = {time.count() / 1000, (time.count() % 1000) * 1'000'000};
+  return ::sigtimedwait(&signals, nullptr, &wait) > 0;
+}
+
+// Blocks them here and in every thread started from here on.
+void BlockSignals() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGINT);
+  ::sigaddset(&signals, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);  // A reader of our output that leaves must not end us.
+}
+
+void Say(const std::string& line) {
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+class ServeCommand : public Command {
+ public:
+  std::vector<std::string> path() const override { return {"serve"}; }
+  std::string description() const override { return "Serve a model to OpenAI clients over HTTP"; }
+
+  void Register(Options& options) override {
+    flags_.Register(options);
+    scheduler_.Register(options);
+    RegisterNetwork(options);
+    options.Add("--chat-template", &template_path_, "Use this Jinja template, not the model's")
+        .Type("FILE");
+    options
+        .Add("--served-model-name", &served_names_,
+             "Name of the model in requests; repeatable (default: the file's name)")
+        .Type("NAME");
+    options.AddFlag("--any-model", &any_model_, "Answer requests for any model name");
+    options.AddFlag("--log-json", &log_json_, "Log lines as JSON objects").Group("Log");
+    options.AddFlag("--log-prompts", &log_prompts_, "Log the text of prompts").Group("Log");
+  }
+
+  StatusOr<int> Run() override {
+    KV_ASSIGN_OR_RETURN(ApiService::Options api, ApiOptions());
+    KV_ASSIGN_OR_RETURN(HttpServer::Options http, HttpOptions());
+    if (scheduler_.max_batch_tokens < scheduler_.max_batch) {
+      return InvalidArgument("--max-batch-tokens must be at least --max-batch ({})",
+                             scheduler_.max_batch);
+    }
+    BlockSignals();
+    ApiService service(std::move(api));
+    KV_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
+                        HttpServer::Create(std::move(http), service.Routes()));
+    service.SetHttpServer(server.get());
+    server->Start();
+    Say(fmt::format("kvasir {}: listening on http://{}, loading {}", kVersion, server->address(),
+                    flags_.path));
+    Serving serving;
+    const Status loaded = LoadWhileServing(&serving);
+    if (!loaded.ok()) {
+      server->Stop();
+      return loaded;
+    }
+    service.SetReady(serving.served);
+    SayReady(serving, *server);
+    const int code = ServeUntilSignal(serving, service);
+    server->BeginDrain();
+    if (!server->WaitDrained(kFlush)) fmt::print(stderr, "kvasir: closing open connections\n");
+    server->Stop();
+    return code;
+  }
+
+ private:
+  void RegisterNetwork(Options& options) {
+    const char* group = "Network";
+    options.Add("--host", &host_, "Address to listen on")
+        .Type("ADDRESS")
+        .ShowDefault()
+        .Group(group);
+    options.Add("--port", &port_, "Port; 0: any free one")
+        .Type("N")
+        .Range(0, 65535)
+        .ShowDefault()
+        .Group(group);
+    options
+        .Add("--api-key", &api_keys_,
+             "Answer only requests with this key; repeatable, each with a cache of its own")
+        .Type("KEY")
+        .Group(group);
+    options.Add("--api-key-file", &api_key_file_, "Keys, one a line; # begins a comment")
+        .Type("FILE")
+        .Group(group);
+    options
+        .Add("--cors-origin", &cors_origin_,
+             "Let pages of this origin (or *) use the server (default: none)")
+        .Type("ORIGIN")
+        .Group(group);
+    options.Add("--max-body", &max_body_, "Largest request body")
+        .Type("SIZE")
+        .Check(ByteSizeProblem)
+        .ShowDefault()
+        .Group(group);
+    options.Add("--max-connections", &max_connections_, "Open connections; beyond it 503")
+        .Type("N")
+        .Range(1, 1'000'000)
+        .ShowDefault()
+        .Group(group);
+    options.Add("--request-timeout", &request_timeout_s_, "Longest a request may take; 0: no limit")
+        .Type("SECONDS")
+        .Range(0, 86'400)
+        .ShowDefault()
+        .Group(group);
+    options
+        .Add("--drain-timeout", &drain_timeout_s_,
+             "After SIGTERM: how long running requests may go on")
+        .Type("SECONDS")
+        .Range(0, 86'400)
+        .ShowDefault()
+        .Group(group);
+  }
+
+  StatusOr<ApiService::Options> ApiOptions() const {
+    ApiService::Options options;
+    options.served_names = served_names_;
+    if (options.served_names.empty()) {
+      options.served_names.push_back(std::filesystem::path(flags_.path).stem().string());
+    }
+    options.any_model = any_model_;
+    options.api_keys = api_keys_;
+    if (!api_key_file_.empty()) {
+      KV_ASSIGN_OR_RETURN(const std::string text, ReadText(api_key_file_));
+      for (size_t begin = 0; begin < text.size();) {
+        const size_t end = std::min(text.find('\n', begin), text.size());
+        std::string line = text.substr(begin, end - begin);
+        while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+        if (!line.empty() && line.front() != '#') options.api_keys.push_back(std::move(line));
+        begin = end + 1;
+      }
+      // An empty file must not open the server to everybody.
+      if (options.api_keys.empty()) return InvalidArgument("{}: holds no key", api_key_file_);
+    }
+    for (const std::string& key : options.api_keys) {
+      if (key.empty()) return InvalidArgument("--api-key is empty");
+    }
+    options.request_timeout_us = static_cast<TimeUs>(request_timeout_s_ * 1e6);
+    options.version = kVersion;
+    options.log_json = log_json_;
+    options.log_prompts = log_prompts_;
+    options.log = [](const std::string& line) {
+      const std::string whole = line + "\n";  // One write a line, so that lines stay whole.
+      std::fwrite(whole.data(), 1, whole.size(), stderr);
+    };
+    options.wall_clock = [] { return std::time(nullptr); };
+    std::random_device random;
+    options.random_seed = (uint64_t{random()} << 32) | random();
+    return options;
+  }
+
+  StatusOr<HttpServer::Options> HttpOptions() const {
+    HttpServer::Options options;
+    options.host = host_;
+    options.port = static_cast<uint16_t>(port_);
+    options.max_connections = max_connections_;
+    KV_ASSIGN_OR_RETURN(options.max_body_bytes, ParseByteSize(max_body_));
+    options.cors_origin = cors_origin_;
+    return options;
+  }
+
+  // Loads on another thread, so that a signal ends the program at once meanwhile.
+  Status LoadWhileServing(Serving* serving) const {
+    std::atomic<bool> done{false};
+    Status status;
+    std::thread loader([&] {
+      status = Load(serving);
+      done.store(true);
+    });
+    while (!done.load()) {
+      if (!SignalWithin(kPoll)) continue;
+      fmt::print(stderr, "kvasir: stopped while loading\n");
+      std::fflush(nullptr);
+      ::_exit(kExitOk);  // Nothing was promised to anybody yet.
+    }
+    loader.join();
+    return status;
+  }
+
+  Status Load(Serving* serving) const {
+    OpenNeeds needs;
+    needs.max_sequences = scheduler_.max_batch;
+    needs.max_logits_rows = std::max(scheduler_.max_batch, 64u);
+    needs.max_rows = scheduler_.max_batch_tokens;
+    KV_ASSIGN_OR_RETURN(serving->opened, OpenModel(flags_, needs));
+    LoadedModel& model = *serving->opened.model;
+
+    auto served = std::make_shared<ServedModel>();
+    served->text = &model.text();
+    if (!template_path_.empty() || model.text().chat_template().has_value()) {
+      StatusOr<ChatTemplate> parsed = LoadChatTemplate(model.text(), template_path_);
+      if (parsed.ok()) {
+        served->chat_template.emplace(*std::move(parsed));
+      } else if (!template_path_.empty()) {
+        return parsed.status();
+      } else {
+        fmt::print(stderr, "kvasir: {}: {}; chat requests will be refused\n", flags_.path,
+                   MessageOf(parsed.status()));
+      }
+    }
+    EngineLoop::Options options;
+    options.scheduler = scheduler_.ToOptions(needs.max_logits_rows);
+    options.cost = CostOf(model);
+    serving->loop = std::make_unique<EngineLoop>(options, model.runner(), model.kv(),
+                                                 model.text().tokenizer(), serving->clock);
+    serving->client = std::make_unique<EngineClient>(*serving->loop);
+    served->engine = serving->client.get();
+    served->clock = &serving->clock;
+    served->root = [&model](const std::string& salt) { return model.Root(salt); };
+    served->vocab_size = model.config().vocab_size;
+    served->context_tokens = model.context_tokens();
+    served->block_tokens = model.kv().layout().block_tokens;
+    served->fingerprint = fmt::format("kvasir-{}-{}", kVersion, ToHex(model.Root("")).substr(0, 8));
+    serving->served = std::move(served);
+    return OkStatus();
+  }
+
+  void SayReady(const Serving& serving, const HttpServer& server) const {
+    const LoadedModel& model = *serving.opened.model;
+    Say(fmt::format("kvasir: ready on http://{} (context {} tokens, KV memory {} MiB, {} threads)",
+                    server.address(), model.context_tokens(),
+                    serving.opened.model->kv().arena_bytes() >> 20,
+                    serving.opened.model->team().worker_count()));
+    const bool chat = serving.served->chat_template.has_value();
+    const bool keys = !api_keys_.empty() || !api_key_file_.empty();
+    Say(fmt::format("try it:\n  curl http://{}/v1/{} -H 'Content-Type: application/json'{} -d '{}'",
+                    server.address(), chat ? "chat/completions" : "completions",
+                    keys ? " -H \"Authorization: Bearer $KEY\"" : "",
+                    chat ? R"({"messages": [{"role": "user", "content": "Why is the sky blue?"}]})"
+                         : R"({"prompt": "Once upon a time", "max_tokens": 50})"));
+  }
+
+  // Runs the engine until a signal; then lets running requests end. The exit code.
+  int ServeUntilSignal(Serving& serving, ApiService& service) const {
+    std::atomic<bool> ended{false};
+    std::thread engine([&] {
+      serving.loop->Run();
+      ended.store(true);
+    });
+    while (!SignalWithin(std::chrono::hours(1))) {
+    }
+    service.BeginDrain();
+    serving.loop->Stop(/*drain=*/true);
+    fmt::print(stderr, "kvasir: draining for up to {} s; a second signal stops now\n",
+               drain_timeout_s_);
+    std::fflush(stderr);
+    const TimeUs deadline = serving.clock.Now() + static_cast<TimeUs>(drain_timeout_s_ * 1e6);
+    bool cut = false;
+    while (!ended.load()) {
+      const bool again = SignalWithin(kPoll);
+      if (!again && serving.clock.Now() < deadline) continue;
+      cut = !ended.load();
+      serving.loop->Stop(/*drain=*/false);
+      break;
+    }
+    engine.join();
+    if (cut) fmt::print(stderr, "kvasir: stopped before all requests were done\n");
+    return kExitOk;
+  }
+
+  ModelFlags flags_;
+  SchedulerFlags scheduler_;
+  std::string host_ = "127.0.0.1";
+  uint32_t port_ = 8080;
+  std::vector<std::string> api_keys_;
+  std::string api_key_file_;
+  std::optional<std::string> cors_origin_;
+  std::string max_body_ = "16M";
+  uint32_t max_connections_ = 1024;
+  float request_timeout_s_ = 0.0f;
+  float drain_timeout_s_ = 30.0f;
+  std::string template_path_;
+  std::vector<std::string> served_names_;
+  bool any_model_ = false;
+  bool log_json_ = false;
+  bool log_prompts_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeServeCommand() { return std::make_unique<ServeCommand>(); }
+
+}  // namespace kvasir
