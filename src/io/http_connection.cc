@@ -92,11 +92,11 @@ void HttpConnection::OnTime() {
       return;
     }
     ++service_->request_timeouts;
+    const HttpError error = {
+        408, "request_timeout",
+        fmt::format("The {} did not arrive in time.", in_body_ ? "body" : "headers")};
     BeginReply();
-    ReplyError(
-        {408, "request_timeout",
-         in_body_ ? "The body did not arrive in time." : "The headers did not arrive in time."},
-        {}, /*close=*/true);
+    ReplyError(error, {}, /*close=*/true);
   }
   if (now >= comment_at_) {
     if (queued_bytes() == 0) OutputPiece(": keep-alive\n\n");

@@ -89,6 +89,16 @@ bool MethodNeedsLength(std::string_view method) {
   return method == "POST" || method == "PUT" || method == "PATCH";
 }
 
+// True when `request` begins with a line that is well-formed up to its end, "HTTP/" and two digits.
+bool NamesOtherVersion(std::string_view request) {
+  const std::string_view line = request.substr(0, request.find("\r\n"));
+  if (line.size() < 8) return false;
+  const std::string_view version = line.substr(line.size() - 8);
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  return version.substr(0, 5) == "HTTP/" && digit(version[5]) && version[6] == '.' &&
+         digit(version[7]);
+}
+
 HttpError BadRequest(std::string code, std::string message) {
   return {400, std::move(code), std::move(message)};
 }
@@ -103,15 +113,15 @@ class HttpRequestParser::Message final : public http::basic_parser<true> {
     body_limit(uint64_t{limits.body_bytes});
   }
 
-  // What `error` of Beast means to the client.
-  HttpError Explain(const ErrorCode& error, const Limits& limits) const {
+  // What `error` of Beast means to the client; `rest` is what it was met in.
+  HttpError Explain(const ErrorCode& error, const Limits& limits, std::string_view rest) const {
     if (refusal_) return *refusal_;
-    if (error == http::error::header_limit) return TooLong(limits);
+    if (error == http::error::header_limit) return TooLong(limits, rest);
     if (error == http::error::body_limit) {
       return {413, "body_too_large",
               fmt::format("The body is larger than {} bytes.", limits.body_bytes)};
     }
-    if (error == http::error::bad_version) {
+    if (error == http::error::bad_version && NamesOtherVersion(rest)) {
       return {505, "http_version_not_supported", "This server speaks HTTP/1.0 and HTTP/1.1."};
     }
     if (error == http::error::bad_content_length || error == http::error::bad_transfer_encoding ||
@@ -123,8 +133,8 @@ class HttpRequestParser::Message final : public http::basic_parser<true> {
     return BadRequest("malformed_http", fmt::format("Malformed HTTP: {}.", error.message()));
   }
 
-  HttpError TooLong(const Limits& limits) const {
-    if (request_.method.empty()) {
+  HttpError TooLong(const Limits& limits, std::string_view rest) const {
+    if (request_.method.empty() && rest.find("\r\n") >= limits.header_bytes) {
       return {414, "uri_too_long",
               fmt::format("The request line is longer than {} bytes.", limits.header_bytes)};
     }
@@ -238,7 +248,7 @@ size_t HttpRequestParser::Feed(std::string_view bytes) {
     const size_t held = (in_headers ? message.header_bytes_ : 0) + pending;
     if ((!error || need_more) && held > limits_.header_bytes) error = http::error::header_limit;
     if (error && error != http::error::need_more) {
-      message.error_ = message.Explain(error, limits_);
+      message.error_ = message.Explain(error, limits_, bytes.substr(used));
       message.failed_ = true;
       return used;
     }
