@@ -2,6 +2,15 @@
 #include "io/http_server.h"
 
 #define BOOST_ASIO_NO_DEPRECATED 1
+// The thread sanitizer does not know fences (and g++ refuses them then). Asio's are beside its
+// mutexes, not instead of them.
+#if defined(__SANITIZE_THREAD__)
+#define BOOST_ASIO_DISABLE_FENCED_BLOCK 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define BOOST_ASIO_DISABLE_FENCED_BLOCK 1
+#endif
+#endif
 #include <fmt/format.h>
 
 #include <algorithm>
