@@ -107,8 +107,8 @@ void HttpConnection::OnTime() {
 void HttpConnection::Drain() {
   draining_ = true;
   keep_alive_ = false;
-  const bool idle = phase_ == Phase::kReceiving && input_.empty() &&
-                    parser_.state() == HttpRequestParser::State::kEmpty;
+  const bool idle =
+      phase_ == Phase::kReceiving && parser_.state() == HttpRequestParser::State::kEmpty;
   if (idle) Close();
 }
 

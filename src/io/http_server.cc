@@ -45,6 +45,7 @@ using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
                                          asio::wait_traits<std::chrono::steady_clock>, Strand>;
 
 constexpr size_t kReadBytes = 16 << 10;
+constexpr size_t kMinHeaderBytes = 256;
 // Connections above the limit that are being told so; the next ones are not accepted meanwhile.
 constexpr size_t kMaxRefusing = 64;
 // How long to leave accept alone when the process has no descriptors left.
@@ -418,7 +419,13 @@ HttpServerCounters HttpServer::Core::counters() const {
 
 StatusOr<std::unique_ptr<HttpServer>> HttpServer::Create(Options options,
                                                          std::vector<HttpRoute> routes) {
-  KV_CHECK_GT(options.threads, 0);
+  if (options.threads < 1) {
+    return InvalidArgument("{} HTTP threads: want at least 1", options.threads);
+  }
+  if (options.max_header_bytes < kMinHeaderBytes || options.max_connections < 1) {
+    return InvalidArgument("{} header bytes, {} connections: want at least {} and 1",
+                           options.max_header_bytes, options.max_connections, kMinHeaderBytes);
+  }
   // The characters of an origin are those of a request id.
   if (options.cors_origin && !IsSaneRequestId(*options.cors_origin)) {
     return InvalidArgument("CORS origin \"{}\": want \"*\" or scheme://host[:port]",

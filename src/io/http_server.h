@@ -114,7 +114,7 @@ struct HttpRoute {
   HttpHandler handler;
 };
 
-// Monotonic counts since Create; a request is counted where it ends.
+// Counts since Create; only connections_open goes down.
 struct HttpServerCounters {
   uint64_t connections_accepted = 0;
   uint64_t connections_refused = 0;  // Above max_connections: answered 503.
@@ -148,7 +148,8 @@ class HttpServer {
   };
 
   // Binds and listens; connections wait in the kernel's queue until Start. Errors name address,
-  // port and reason. kInvalidArgument also for a malformed or doubled route or CORS origin.
+  // port and reason. kInvalidArgument also for a malformed or doubled route, a malformed CORS
+  // origin, no threads, or limits too small for any request.
   static StatusOr<std::unique_ptr<HttpServer>> Create(Options options,
                                                       std::vector<HttpRoute> routes);
   ~HttpServer();  // Stop.

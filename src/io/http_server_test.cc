@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <deque>
@@ -469,6 +471,51 @@ TEST_F(HttpServerTest, WhatCannotBeListenedOnIsNamed) {
   options = {};
   options.cors_origin = "a\r\nb";
   EXPECT_EQ(HttpServer::Create(options, {}).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(HttpServerTest, OptionsAreChecked) {
+  HttpServer::Options options;
+  options.threads = 0;
+  EXPECT_EQ(HttpServer::Create(options, {}).status().code(), StatusCode::kInvalidArgument);
+  options = {};
+  options.max_header_bytes = 10;
+  EXPECT_EQ(HttpServer::Create(options, {}).status().code(), StatusCode::kInvalidArgument);
+  options = {};
+  options.max_connections = 0;
+  EXPECT_EQ(HttpServer::Create(options, {}).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(HttpServerTest, Ipv6) {
+  HttpServer::Options options;
+  options.host = "::1";
+  auto created = HttpServer::Create(options, Routes());
+  if (!created.ok()) GTEST_SKIP() << MessageOf(created.status());
+  EXPECT_EQ((*created)->address(), fmt::format("[::1]:{}", (*created)->port()));
+}
+
+// Without descriptors left, the server must neither spin nor give up accepting for good.
+TEST_F(HttpServerTest, SurvivesRunningOutOfDescriptors) {
+  Start();
+  RawClientForTest before = Connect();
+  before.Send(kGet);
+  EXPECT_THAT(before.ReadReply(), EndsWith("hello"));
+  struct rlimit limit {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  struct rlimit small = limit;
+  small.rlim_cur = 200;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
+  std::vector<int> hoard;
+  for (int fd = dup(0); fd >= 0; fd = dup(0)) hoard.push_back(fd);
+  ASSERT_FALSE(hoard.empty());
+  close(hoard.back());
+  hoard.pop_back();
+  RawClientForTest client = Connect();  // Takes the last one: accept finds none.
+  client.Send(kGet);
+  std::this_thread::sleep_for(milliseconds(120));
+  EXPECT_EQ(server->counters().connections_accepted, 1u);
+  for (const int fd : hoard) close(fd);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_THAT(client.ReadReply(), EndsWith("hello"));
 }
 
 TEST_F(HttpServerTest, RoutesAreChecked) {
