@@ -80,7 +80,10 @@ class Terminal:
     def __init__(self, *args, env=None):
         self.pid, self.descriptor = pty.fork()
         if self.pid == 0:
-            os.execve(BINARY, [BINARY, *args], env or clean_environment(TERM="xterm"))
+            try:
+                os.execve(BINARY, [BINARY, *args], env or clean_environment(TERM="xterm"))
+            finally:
+                os._exit(127)  # Not there: this child must not go on as a second test run.
         self.output = ""
 
     def read_until(self, pattern, timeout=60):
