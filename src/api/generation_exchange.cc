@@ -1,12 +1,17 @@
 #include "api/generation_exchange.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "api/sse.h"
+#include "text/utf8.h"
 
 namespace kvasir {
 namespace {
+
+// How much of the prompt an explanation shows on either side of where it left the cache.
+constexpr size_t kDivergenceTokens = 12;
 
 // `start` is on the steady clock, as HttpRequest::received_us.
 double SecondsSince(TimeUs start) {
@@ -290,16 +295,35 @@ void GenerationExchange::Complete() {
   for (Part& part : parts_) part.stream = nullptr;
 }
 
+Explanation GenerationExchange::Explain(const RequestSummary& total) const {
+  Explanation explanation;
+  explanation.cached_tokens = total.cached_tokens;
+  explanation.queue_ms = static_cast<double>(total.queue_us) / 1000.0;
+  explanation.prefill_ms = static_cast<double>(total.prefill_us) / 1000.0;
+  explanation.decode_ms = static_cast<double>(total.decode_us) / 1000.0;
+  for (size_t i = 0; i < parts_.size() && !explanation.diverged_at.has_value(); ++i) {
+    const std::optional<uint32_t> at = parts_[i].end->diverged_at;
+    if (!at.has_value()) continue;
+    const std::span<const TokenId> tokens = input_.prompts[i].tokens;
+    const size_t token = std::min<size_t>(*at, tokens.size());
+    const size_t begin = token - std::min(token, kDivergenceTokens);
+    const auto text = [&](size_t from, size_t to) {
+      return RepairUtf8(
+          style_.tokenizer->Decode(tokens.subspan(from, to - from), {.special = true}));
+    };
+    Divergence& divergence = explanation.diverged_at.emplace();
+    divergence.prompt = static_cast<uint32_t>(i);
+    divergence.token = *at;
+    divergence.before = text(begin, token);
+    divergence.after = text(token, std::min(tokens.size(), token + kDivergenceTokens));
+  }
+  return explanation;
+}
+
 void GenerationExchange::FinishReply(const RequestSummary& total) {
   const UsageCounts usage{total.prompt_tokens, total.cached_tokens, total.generated_tokens};
   std::optional<Explanation> explanation;
-  if (explain_) {
-    explanation.emplace();
-    explanation->cached_tokens = total.cached_tokens;
-    explanation->queue_ms = static_cast<double>(total.queue_us) / 1000.0;
-    explanation->prefill_ms = static_cast<double>(total.prefill_us) / 1000.0;
-    explanation->decode_ms = static_cast<double>(total.decode_us) / 1000.0;
-  }
+  if (explain_) explanation = Explain(total);
   if (input_.parameters.stream) {
     std::string closing;
     if (style_.usage_in_stream || explanation.has_value()) {

@@ -83,6 +83,7 @@ class GenerationExchange : public std::enable_shared_from_this<GenerationExchang
   void FinishReply(const RequestSummary& total);
   void RecordEnd(int status, const RequestSummary& total, const std::string& error);
   RequestSummary Total() const;
+  Explanation Explain(const RequestSummary& total) const;
 
   ApiService& service_;
   const std::shared_ptr<const ServedModel> model_;

@@ -138,8 +138,12 @@ Json ExplanationJson(const Explanation& explanation) {
   Json json;
   json["cached_tokens"] = {{"memory", explanation.cached_tokens}};
   json["diverged_at"] = nullptr;
-  if (explanation.divergence_json.has_value()) {
-    json["diverged_at"] = Json::parse(*explanation.divergence_json, nullptr, false);
+  if (explanation.diverged_at.has_value()) {
+    const Divergence& divergence = *explanation.diverged_at;
+    json["diverged_at"] = {{"prompt", divergence.prompt},
+                           {"token", divergence.token},
+                           {"text_before", divergence.before},
+                           {"text_after", divergence.after}};
   }
   json["queue_ms"] = Rounded(explanation.queue_ms);
   json["prefill_ms"] = Rounded(explanation.prefill_ms);

@@ -52,10 +52,18 @@ struct UsageCounts {
   uint64_t completion_tokens = 0;
 };
 
+// Where a prompt left the cached branch that it had followed longest.
+struct Divergence {
+  uint32_t prompt = 0;  // Which prompt of the request.
+  uint32_t token = 0;   // Index of the first token that is not in the cache.
+  std::string before;   // The prompt's text up to there, and from there on: some tokens' worth.
+  std::string after;
+};
+
 // The "kvasir" block: where the time went, and what was reused.
 struct Explanation {
   uint64_t cached_tokens = 0;
-  std::optional<std::string> divergence_json;  // Of "diverged_at"; nullopt: null.
+  std::optional<Divergence> diverged_at;
   double queue_ms = 0;
   double prefill_ms = 0;
   double decode_ms = 0;

@@ -39,9 +39,9 @@ std::string_view ShownKey(const HttpRequest& request) {
   return value == nullptr ? std::string_view() : std::string_view(*value);
 }
 
-// Probes that succeed say nothing worth a line every few seconds.
-bool WorthALine(std::string_view route, int status) {
-  return status != 200 || (route != "/health" && route != "/ready" && route != "/metrics");
+// Probes and scrapes come every few seconds and say nothing about anybody's request.
+bool WorthALine(std::string_view route) {
+  return route != "/health" && route != "/ready" && route != "/metrics";
 }
 
 }  // namespace
@@ -163,7 +163,7 @@ void ApiService::ReplyError(HttpExchange& exchange, std::string_view route, cons
 
 void ApiService::Record(std::string_view route, RequestRecord record) {
   metrics_.CountReply(route, record.status);
-  if (WorthALine(route, record.status)) options_.log(FormatRecord(record, options_.log_json));
+  if (WorthALine(route)) options_.log(FormatRecord(record, options_.log_json));
 }
 
 RequestRecord RecordOf(const HttpExchange& exchange, int status) {

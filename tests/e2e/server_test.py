@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,7 @@ import unittest
 import openai
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cli_harness import BINARY, SMOLLM2, clean_environment, need  # noqa: E402
+from cli_harness import BINARY, ROOT, SMOLLM2, clean_environment, need  # noqa: E402
 from server_harness import Server, Stream  # noqa: E402
 
 MODEL = "SmolLM2-135M-Instruct.Q4_1"
@@ -374,6 +375,21 @@ class KeysTest(ServerTest):
             time.sleep(0.05)
         line = next(json.loads(line) for line in self.server.log_text().splitlines() if '"id":"j1"' in line)
         self.assertEqual((line["prompt"], line["tenant"]), ("visible prompt", 1))
+
+
+class UnitFileTest(unittest.TestCase):
+    def test_systemd_accepts_the_unit(self):
+        if shutil.which("systemd-analyze") is None:
+            self.skipTest("systemd-analyze is not installed")
+        with open(os.path.join(ROOT, "packaging", "kvasir.service"), encoding="utf-8") as file:
+            unit = file.read()
+        self.assertIn("/usr/local/bin/kvasir", unit)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "kvasir.service")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(unit.replace("/usr/local/bin/kvasir", BINARY))
+            done = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stderr.decode()), (0, ""))
 
 
 class LoadingTest(unittest.TestCase):
