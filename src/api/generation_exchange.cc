@@ -175,6 +175,9 @@ void GenerationExchange::OpenReply() {
 
 void GenerationExchange::TakeEvent(Part& part, TokenEvent& event) {
   if (event.of_prompt) {
+    // A sequence that was preempted reads its prompt, and reports it, once more.
+    const size_t part_index = static_cast<size_t>(&part - parts_.data());
+    if (part.prompt_tokens.size() == input_.prompts[part_index].tokens.size()) return;
     part.prompt_tokens.push_back({event.token, std::move(event.logprobs)});
     return;
   }
@@ -349,7 +352,7 @@ void GenerationExchange::RecordEnd(int status, const RequestSummary& total,
                                    const std::string& error) {
   RequestRecord record = RecordOf(*exchange_, status);
   record.error = error;
-  RequestRecord::Generation& generation = record.generation.emplace();
+  GenerationRecord& generation = record.generation.emplace();
   generation.model = style_.model;
   generation.user = input_.parameters.user;
   generation.tenant = tenant_;

@@ -12,7 +12,7 @@ Json ModelJson(const ApiService& service, const std::string& id) {
   Json json;
   json["id"] = id;
   json["object"] = "model";
-  json["created"] = service.UnixTime();
+  json["created"] = service.started_at();
   json["owned_by"] = "kvasir";
   const std::shared_ptr<const ServedModel> model = service.model();
   if (model != nullptr) json["max_model_len"] = model->context_tokens;

@@ -229,6 +229,7 @@ TEST(OpenAiSchema, BodiesThatAreNoJsonObjects) {
   EXPECT_THAT(ErrorOf("").message, HasSubstr("empty"));
   EXPECT_THAT(ErrorOf(" \n").message, HasSubstr("empty"));
   EXPECT_THAT(ErrorOf("{").message, HasSubstr("not valid JSON"));
+  EXPECT_THAT(ErrorOf("{\"a\": \"my secret\" x}").message, testing::Not(HasSubstr("secret")));
   EXPECT_THAT(ErrorOf("{} x").message, HasSubstr("not valid JSON"));
   EXPECT_THAT(ErrorOf("[]").message, HasSubstr("an array"));
   EXPECT_THAT(ErrorOf("null").message, HasSubstr("null"));

@@ -1,5 +1,6 @@
 #include "api/request_fields.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -23,10 +24,13 @@ const char* TypeName(const Json& value) {
   return "null";
 }
 
-// What the library says, without its "[json.exception...]" tag.
+// What the library says, without its "[json.exception...]" tag, and without the text it read last:
+// messages are logged, prompts are not.
 std::string ParseProblem(const std::string& what) {
   const size_t tag = what.find("] ");
-  return tag == std::string::npos ? what : what.substr(tag + 2);
+  const size_t begin = tag == std::string::npos ? 0 : tag + 2;
+  const size_t quote = std::min(what.find("; last read", begin), what.size());
+  return what.substr(begin, quote - begin);
 }
 
 // Parses `body` into `root`; what is wrong with it, if anything.

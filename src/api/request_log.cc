@@ -8,6 +8,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Messages may quote what the client sent.
+constexpr size_t kMaxErrorBytes = 300;
+
 double Rounded(double ms) { return std::round(ms * 10.0) / 10.0; }
 
 double Milliseconds(TimeUs us) { return Rounded(static_cast<double>(us) / 1000.0); }
@@ -36,7 +39,7 @@ Json ToJson(const RequestRecord& record) {
   json["status"] = record.status;
   json["total_ms"] = Rounded(record.total_ms);
   if (record.generation.has_value()) {
-    const RequestRecord::Generation& g = *record.generation;
+    const GenerationRecord& g = *record.generation;
     json["model"] = g.model;
     if (!g.user.empty()) json["user"] = g.user;
     json["tenant"] = g.tenant;
@@ -54,7 +57,7 @@ Json ToJson(const RequestRecord& record) {
     json["decode_ms"] = Milliseconds(g.summary.decode_us);
     if (!g.prompt.empty()) json["prompt"] = g.prompt;
   }
-  if (!record.error.empty()) json["error"] = record.error;
+  if (!record.error.empty()) json["error"] = record.error.substr(0, kMaxErrorBytes);
   return json;
 }
 

@@ -11,6 +11,19 @@
 
 namespace kvasir {
 
+// Of a request that generates.
+struct GenerationRecord {
+  std::string model;
+  std::string user;
+  uint32_t tenant = 0;
+  bool stream = false;
+  uint32_t choices = 0;
+  int32_t priority = 0;
+  RequestSummary summary;  // Summed over the prompts of the request; of times, the longest.
+  std::string finish;      // The choices' reasons: "stop", "length,stop".
+  std::string prompt;      // Only when prompts are logged.
+};
+
 struct RequestRecord {
   std::string request_id;
   std::string peer;
@@ -18,20 +31,7 @@ struct RequestRecord {
   std::string path;
   int status = 0;  // 499: the client left before its reply was complete.
   double total_ms = 0;
-
-  // Of requests that generate.
-  struct Generation {
-    std::string model;
-    std::string user;
-    uint32_t tenant = 0;
-    bool stream = false;
-    uint32_t choices = 0;
-    int32_t priority = 0;
-    RequestSummary summary;  // Summed over the prompts of the request.
-    std::string finish;      // The choices' reasons: "stop", "length,stop".
-    std::string prompt;      // Only when prompts are logged.
-  };
-  std::optional<Generation> generation;
+  std::optional<GenerationRecord> generation;
   std::string error;  // Its message; empty: none.
 };
 

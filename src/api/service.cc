@@ -47,9 +47,11 @@ bool WorthALine(std::string_view route) {
 }  // namespace
 
 ApiService::ApiService(Options options)
-    : options_(std::move(options)), random_counter_(options_.random_seed) {
+    : options_(std::move(options)),
+      started_at_(options_.wall_clock()),
+      random_counter_(options_.random_seed) {
   KV_CHECK(!options_.served_names.empty());
-  KV_CHECK(options_.log && options_.wall_clock);
+  KV_CHECK(options_.log);
   for (const std::string& key : options_.api_keys) key_digests_.push_back(DigestOfText(key));
 }
 

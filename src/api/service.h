@@ -72,6 +72,7 @@ class ApiService {
 
   uint64_t NextRandom();
   std::tm LocalTime() const;
+  int64_t started_at() const { return started_at_; }  // Unix time, as the next.
   int64_t UnixTime() const { return static_cast<int64_t>(options_.wall_clock()); }
 
   // Replies, counts and logs. `route` is the metrics' label: the path's pattern.
@@ -86,6 +87,7 @@ class ApiService {
                   void (*handler)(ApiService&, std::shared_ptr<HttpExchange>));
 
   const Options options_;
+  const int64_t started_at_;
   std::vector<BlockHash> key_digests_;  // [api_keys]
   std::atomic<bool> draining_{false};
   std::atomic<const HttpServer*> http_server_{nullptr};

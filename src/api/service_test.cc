@@ -76,7 +76,7 @@ TEST(RequestLog, KeyValuePairsAndJson) {
   EXPECT_EQ(FormatRecord(record, false),
             "event=request id=r1 peer=127.0.0.1:5 method=POST path=\"/v1/x y\\n\" status=200 "
             "total_ms=12.3");
-  RequestRecord::Generation& generation = record.generation.emplace();
+  GenerationRecord& generation = record.generation.emplace();
   generation.model = "m";
   generation.stream = true;
   generation.choices = 2;

@@ -310,6 +310,7 @@ class FieldsTest(ServerTest):
         line = self.server.log_of("id-from-client")
         self.assertEqual((line["status"], line["generated_tokens"], line["finish"], line["user"]),
                          ("200", "3", "length", '"a b"'))
+        self.refused("/v1/chat/completions", '{"messages": [{"role": "user", "content": "my secret" x')
         self.assertNotIn("secret", self.server.log_text())
         after = self.server.metrics()
         grown = lambda name: after[name] - before.get(name, 0)
