@@ -1,0 +1,168 @@
+#include "load_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "load_text.h"
+
+namespace kvasir {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr struct {
+  LoadScenario scenario;
+  std::string_view name;
+} kScenarios[] = {{LoadScenario::kShared, "shared"},
+                  {LoadScenario::kChat, "chat"},
+                  {LoadScenario::kUnique, "unique"},
+                  {LoadScenario::kReplay, "replay"}};
+
+// Streams of CommonWords: disjoint ranges, so that no two texts meant to differ begin alike.
+constexpr uint64_t kPrefixStream = uint64_t{1} << 62;
+constexpr uint64_t kTurnStream = uint64_t{1} << 61;  // Plus the turn's number; replay: plus the id.
+
+constexpr uint64_t kMostTokens = 10'000'000;  // Of one request in a trace.
+
+// A whole number in [0, most], or nullopt.
+std::optional<uint64_t> Count(const Json& object, const char* key, uint64_t most) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number_unsigned()) return std::nullopt;
+  const uint64_t value = found->get<uint64_t>();
+  if (value > most) return std::nullopt;
+  return value;
+}
+
+// What is wrong with a line; empty: nothing.
+std::string ParseEntry(const std::string_view line, uint32_t block_tokens, TraceEntry* out) {
+  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return "not a JSON object";
+  const auto timestamp = json.find("timestamp");
+  if (timestamp == json.end() || !timestamp->is_number()) return "timestamp must be a number";
+  out->start_s = timestamp->get<double>() / 1000.0;
+  if (!std::isfinite(out->start_s)) return "timestamp must be finite";
+  const std::optional<uint64_t> input = Count(json, "input_length", kMostTokens);
+  const std::optional<uint64_t> output = Count(json, "output_length", kMostTokens);
+  if (!input.has_value() || *input == 0) return "input_length must be a count of tokens";
+  if (!output.has_value()) return "output_length must be a count of tokens";
+  out->input_tokens = static_cast<uint32_t>(*input);
+  out->output_tokens = static_cast<uint32_t>(*output);
+  const auto ids = json.find("hash_ids");
+  if (ids == json.end() || !ids->is_array()) return "hash_ids must be a list";
+  for (const Json& id : *ids) {
+    if (!id.is_number_unsigned()) return "hash_ids must hold whole numbers";
+    out->blocks.push_back(id.get<uint64_t>());
+  }
+  const uint64_t want = (*input + block_tokens - 1) / block_tokens;
+  if (out->blocks.size() != want) {
+    return fmt::format("{} hash_ids for {} tokens in blocks of {}, want {} (--trace-block)",
+                       out->blocks.size(), *input, block_tokens, want);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<LoadScenario> LoadScenarioNamed(std::string_view name) {
+  for (const auto& entry : kScenarios) {
+    if (entry.name == name) return entry.scenario;
+  }
+  return std::nullopt;
+}
+
+std::string_view NameOf(LoadScenario scenario) {
+  for (const auto& entry : kScenarios) {
+    if (entry.scenario == scenario) return entry.name;
+  }
+  return "?";
+}
+
+StatusOr<std::vector<TraceEntry>> ParseTrace(std::string_view text, const std::string& path,
+                                             uint32_t block_tokens) {
+  std::vector<TraceEntry> trace;
+  for (size_t line_number = 1; !text.empty(); ++line_number) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    TraceEntry entry;
+    const std::string problem = ParseEntry(line, block_tokens, &entry);
+    if (!problem.empty()) return InvalidArgument("{}:{}: {}", path, line_number, problem);
+    trace.push_back(std::move(entry));
+  }
+  if (trace.empty()) return InvalidArgument("{}: no request in it", path);
+  // Equal times keep the file's order.
+  std::stable_sort(trace.begin(), trace.end(),
+                   [](const TraceEntry& a, const TraceEntry& b) { return a.start_s < b.start_s; });
+  const double first_s = trace.front().start_s;
+  for (TraceEntry& entry : trace) entry.start_s -= first_s;
+  return trace;
+}
+
+LoadPlan::LoadPlan(Options options)
+    : options_(std::move(options)), arrivals_(Mix64(options_.seed ^ 0xA221)) {
+  const bool common =
+      options_.scenario == LoadScenario::kShared || options_.scenario == LoadScenario::kChat;
+  if (!common || options_.prefix_tokens == 0) return;
+  prefix_ = CommonWords(options_.seed, kPrefixStream, Words(options_.prefix_tokens)) + "\n";
+}
+
+uint64_t LoadPlan::Words(double tokens) const {
+  return static_cast<uint64_t>(std::max(1.0, std::round(tokens * options_.words_per_token)));
+}
+
+std::string LoadPlan::ReplayText(const TraceEntry& entry) const {
+  const uint32_t block = options_.trace_block_tokens;
+  std::string text;
+  for (size_t i = 0; i < entry.blocks.size(); ++i) {
+    const uint32_t before = static_cast<uint32_t>(i) * block;
+    const double tokens = std::min(block, entry.input_tokens - before) * options_.trace_scale;
+    if (i > 0) text += ' ';
+    text += CommonWords(options_.seed, kTurnStream + entry.blocks[i], Words(tokens));
+  }
+  return text;
+}
+
+void LoadPlan::AddTurns(uint64_t count, Conversation* conversation) {
+  for (uint64_t i = 0; i < count; ++i) {
+    LoadTurn turn;
+    if (i == 0) turn.text = prefix_;
+    turn.text += CommonWords(options_.seed, kTurnStream + turn_count_, Words(options_.tail_tokens));
+    turn.output_tokens = options_.output_tokens;
+    conversation->turns.push_back(std::move(turn));
+    ++turn_count_;
+  }
+}
+
+std::optional<Conversation> LoadPlan::Next() {
+  if (options_.requests.has_value() && turn_count_ >= *options_.requests) return std::nullopt;
+  const bool replay = options_.scenario == LoadScenario::kReplay;
+  if (replay && index_ >= options_.trace->size()) return std::nullopt;
+  const uint64_t most =
+      options_.requests.has_value() ? *options_.requests - turn_count_ : options_.turns;
+  const uint64_t turns =
+      options_.scenario == LoadScenario::kChat ? std::min<uint64_t>(options_.turns, most) : 1;
+  if (options_.rate > 0.0 && index_ > 0) {
+    // Exponential intervals. 1 - u is never 0.
+    clock_s_ -= std::log(1.0 - arrivals_.Uniform()) * static_cast<double>(turns) / options_.rate;
+  }
+  Conversation conversation;
+  conversation.start_s = clock_s_;
+  if (replay) {
+    const TraceEntry& entry = (*options_.trace)[index_];
+    if (options_.rate == 0.0 && options_.trace_times) {
+      conversation.start_s = entry.start_s / options_.trace_speed;
+    }
+    const double output = std::max(1.0, std::round(entry.output_tokens * options_.trace_scale));
+    conversation.turns.push_back({ReplayText(entry), static_cast<uint32_t>(output)});
+    ++turn_count_;
+  } else {
+    AddTurns(turns, &conversation);
+  }
+  ++index_;
+  return conversation;
+}
+
+}  // namespace kvasir
