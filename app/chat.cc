@@ -71,13 +71,11 @@ class Conversation {
     std::vector<ChatMessage> messages = messages_;
     messages.push_back({"user", text});
     KV_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, prompt_.Encode(messages));
-    Interrupted().store(false);
     KV_ASSIGN_OR_RETURN(const Answer answer,
                         GenerateAnswer(model_, std::move(tokens), options_, [](auto piece) {
                           std::fwrite(piece.data(), 1, piece.size(), stdout);
                           std::fflush(stdout);
                         }));
-    Interrupted().store(false);
     fmt::print("\n");
     std::string note = answer.Summary();
     if (answer.finish == FinishReason::kCancelled) note += ", stopped";
@@ -168,6 +166,8 @@ class ChatCommand : public Command {
  private:
   // One line, or several joined where they end in a backslash.
   static std::optional<std::string> ReadMessage(LineReader& reader) {
+    // Here and nowhere later: a Ctrl-C right after Enter is meant for the answer.
+    Interrupted().store(false);
     std::optional<std::string> line = reader.Read();
     while (line.has_value() && !line->empty() && line->back() == '\\') {
       line->back() = '\n';

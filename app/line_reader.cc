@@ -48,6 +48,8 @@ class LineReader::Editor {
     ::el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     // While a line is edited Ctrl-C is a key, not a signal; ~/.editrc may not change that.
     ::el_set(edit_, EL_SETTY, "-d", "-isig", nullptr);
+    // libedit would cook input between lines, whatever it found: see QuietInput.
+    ::el_set(edit_, EL_SETTY, "-x", "-icanon", "-echo", nullptr);
   }
 
   ~Editor() {
@@ -101,7 +103,7 @@ class LineReader::Editor {
     if (!history_path_.empty()) ::history(history_, &event, H_SAVE, history_path_.c_str());
   }
 
-  QuietInput quiet_;  // Before edit_: what libedit finds at its start is what it goes back to.
+  QuietInput quiet_;  // Restores the terminal's own modes after edit_ is gone.
   std::string prompt_;
   std::string history_path_;
   History* history_ = nullptr;

@@ -51,7 +51,7 @@ class ChatTest(ProgramTest):
     def test_interrupt_stops_the_answer_and_clears_the_line(self):
         terminal = self.open()
         terminal.type("Write a very long story about a fox.\r")
-        terminal.read_until("fox.*fox")  # The echo, then the answer.
+        terminal.read_until(r"fox\.\r\n.*\w{3}")  # The echo, then the answer.
         terminal.type("\x03")
         terminal.read_until(r"stopped\]")
         terminal.read_until("> ")
