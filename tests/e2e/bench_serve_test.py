@@ -80,7 +80,7 @@ class StubServer:
                         choice = {"text": f" r{number}p{i}"}
                     self.event({"choices": [{"index": 0, "finish_reason": None, **choice}]})
 
-            def finish(self, **fields):
+            def conclude(self, **fields):
                 self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}], **fields})
                 self.wfile.write(b"data: [DONE]\n\n")
 
@@ -88,22 +88,21 @@ class StubServer:
                 self.start()
                 self.wfile.write(b": a comment\r\n\r\n")
                 self.text(number)
-                self.finish()
-                # Beyond the end nothing counts.
+                self.conclude()
 
             tokens = good
 
             def usage(self, number):
                 self.start()
                 self.text(number)
-                self.finish()
+                self.conclude()
                 self.event({"choices": [], "usage": {
                     "prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 25}}})
 
             def llama(self, number):
                 self.start()
                 self.text(number)
-                self.finish(usage={"prompt_tokens": 50, "completion_tokens": PIECES},
+                self.conclude(usage={"prompt_tokens": 50, "completion_tokens": PIECES},
                             timings={"cache_n": 40, "prompt_n": 10})
 
             def status500(self, _):
