@@ -13,7 +13,7 @@ import unittest
 import openai
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cli_harness import BINARY, ROOT, SMOLLM2, clean_environment, need  # noqa: E402
+from cli_harness import BINARY, GEMMA, ROOT, SMOLLM2, clean_environment, need  # noqa: E402
 from server_harness import Server, Stream  # noqa: E402
 
 MODEL = "SmolLM2-135M-Instruct.Q4_1"
@@ -376,6 +376,38 @@ class KeysTest(ServerTest):
             time.sleep(0.05)
         line = next(json.loads(line) for line in self.server.log_text().splitlines() if '"id":"j1"' in line)
         self.assertEqual((line["prompt"], line["tenant"]), ("visible prompt", 1))
+
+
+class GemmaTest(unittest.TestCase):
+    """A model with BOS and without a chat template."""
+
+    def setUp(self):
+        need(GEMMA)
+
+    def test_bos_is_scored_and_not_shown(self):
+        with Server(GEMMA, "--kv-memory", "128M") as server:
+            choice = server.complete("Hello world", max_tokens=0, echo=True, logprobs=1)["choices"][0]
+            self.assertEqual(choice["text"], "Hello world")
+            self.assertEqual(choice["logprobs"]["tokens"], ["<bos>", "Hello", " world"])
+            self.assertEqual(choice["logprobs"]["text_offset"], [0, 0, 5])
+            self.assertIsNone(choice["logprobs"]["token_logprobs"][0])
+            status, _, reply = server.request("POST", "/v1/chat/completions", {"messages": SKY})
+            self.assertEqual(status, 400)
+            self.assertIn("no chat template", reply["error"]["message"])
+            self.assertIn("/v1/completions", server.output())
+
+    def test_a_template_from_a_file(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
+            file.write("{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+                       "{% if add_generation_prompt %}assistant:{% endif %}")
+            file.flush()
+            with Server(GEMMA, "--kv-memory", "128M", "--chat-template", file.name) as server:
+                prompt = server.post("/apply-template", {"messages": SKY})["prompt"]
+                self.assertEqual(prompt, "<bos>user: Why is the sky blue?\nassistant:")
+                chat = server.chat(SKY, max_tokens=8)
+                same = server.complete("user: Why is the sky blue?\nassistant:", max_tokens=8)
+                self.assertEqual(chat["choices"][0]["message"]["content"], same["choices"][0]["text"])
+                self.assertEqual(chat["usage"]["prompt_tokens"], same["usage"]["prompt_tokens"])
 
 
 class UnitFileTest(unittest.TestCase):
