@@ -5,6 +5,7 @@ W(tag, n) is words(tag, n); "cold" is the same request on a freshly started serv
 
 import concurrent.futures
 import os
+import random
 import signal
 import statistics
 import sys
@@ -278,6 +279,70 @@ class LeavingTest(unittest.TestCase):
                 self.assertEqual(server.complete("1, 2,", max_tokens=2)["usage"]["completion_tokens"], 2)
                 server.process.send_signal(signal.SIGKILL)
                 server.process.wait()
+
+
+class StormTest(unittest.TestCase):
+    """Requests of all kinds from many clients, many of which leave: nothing is lost, leaked or mixed up."""
+
+    def one(self, server, rng):
+        number = rng.randrange(6)
+        body = {"prompt": rng.choice([f"{number} is a number", [f"{number} is a number", "and so"]]),
+                "max_tokens": rng.randrange(0, 12), "temperature": 0, "n": rng.choice([1, 1, 3]),
+                "echo": rng.random() < 0.3, "priority": rng.randrange(-2, 3), "stream": rng.random() < 0.5}
+        if rng.random() < 0.3:
+            body["logprobs"] = rng.randrange(3)
+        if rng.random() < 0.1:
+            body["timeout_s"] = 0.05
+        fate = rng.random()
+        if fate < 0.3:  # Leaves at some moment.
+            client = Stream(server, "/v1/completions", {**body, "max_tokens": 200, "ignore_eos": True})
+            time.sleep(rng.random() * 0.3)
+            client.close()
+            return None
+        if not body["stream"]:
+            status, _, reply = server.request("POST", "/v1/completions", body)
+            self.assertIn(status, (200, 429, 504), reply)
+            if status != 200:
+                return None
+            texts = [choice["text"] for choice in reply["choices"]]
+        else:
+            with Stream(server, "/v1/completions", body) as client:
+                status = client.open()
+                self.assertIn(status, (200, 429))
+                if status != 200:
+                    return None
+                texts = [""] * body["n"] * (2 if isinstance(body["prompt"], list) else 1)
+                last = None
+                for event in client.events():
+                    last = event
+                    if event == "[DONE]":
+                        break
+                    if "error" in event:
+                        return None
+                    for choice in event["choices"]:
+                        texts[choice["index"]] += choice["text"]
+                self.assertEqual(last, "[DONE]")
+        return (str(body["prompt"]), body["max_tokens"], body["echo"]), texts[0]
+
+    def test_storm(self):
+        need(SMOLLM2)
+        with Server(SMOLLM2, "--kv-memory", "24M", "--ctx", "512", "--max-batch", "6", "--max-queue", "20") as server:
+            seen = {}
+            def client(seed):
+                rng = random.Random(seed)
+                for _ in range(12):
+                    answer = self.one(server, rng)
+                    if answer is not None:
+                        # Greedy: whoever asks the same gets the same, whatever else is going on.
+                        self.assertEqual(seen.setdefault(answer[0], answer[1]), answer[1], answer[0])
+            together([lambda seed=seed: client(seed) for seed in range(16)])
+            for name in ("kvasir_engine_running_sequences", "kvasir_engine_waiting_sequences",
+                         'kvasir_kv_blocks{group="0",state="in_use"}'):
+                self.assertEqual(server.wait_for_metric(name, lambda v: v == 0), 0, name)
+            self.assertGreater(len(seen), 10)
+            self.assertEqual(server.complete("Still here?", max_tokens=2)["usage"]["completion_tokens"], 2)
+            server.terminate()
+            self.assertEqual(server.process.wait(30), 0)
 
 
 class TextTest(unittest.TestCase):
