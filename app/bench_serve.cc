@@ -45,6 +45,15 @@ std::string UrlProblem(const std::string& text) {
   return url.ok() ? std::string() : std::string(MessageOf(url.status()));
 }
 
+// Better known before a load of an hour than after it.
+Status CheckWritable(const std::optional<std::string>& path) {
+  if (!path.has_value() || *path == "-") return OkStatus();
+  std::FILE* file = std::fopen(path->c_str(), "ab");
+  if (file == nullptr) return Internal("{}: cannot be written", *path);
+  std::fclose(file);
+  return OkStatus();
+}
+
 Status WriteFile(const std::string& path, const std::string& content) {
   if (path == "-") {
     fmt::print("{}", content);
@@ -83,7 +92,6 @@ class BenchServeCommand : public Command {
 
   StatusOr<int> Run() override {
     KV_RETURN_IF_ERROR(Prepare());
-    CatchInterrupts();
     std::vector<Side> sides;
     KV_ASSIGN_OR_RETURN(Side first, MakeSide("A", url_, model_, api_key_));
     sides.push_back(std::move(first));
@@ -93,6 +101,7 @@ class BenchServeCommand : public Command {
       sides.push_back(std::move(second));
     }
     MeasureTokens(sides[0].target);
+    CatchInterrupts();  // Not before: until now there is nothing to show.
     for (uint32_t round = 0; round < rounds_ && !report_.interrupted; ++round) {
       for (Side& side : sides) RunRound(round, &side);
     }
@@ -214,6 +223,10 @@ class BenchServeCommand : public Command {
     if (replay != trace_.has_value()) {
       return InvalidArgument("--scenario replay and --trace FILE need each other");
     }
+    if (json_ == "-" && html_ == "-")
+      return InvalidArgument("--json and --html: only one can be -");
+    KV_RETURN_IF_ERROR(CheckWritable(json_));
+    KV_RETURN_IF_ERROR(CheckWritable(html_));
     if (timeout_s_ < 0.001f) return InvalidArgument("--timeout: must be at least 0.001 s");
     if (trace_speed_ <= 0.0f) return InvalidArgument("--trace-speed: must be above 0");
     if (trace_scale_ <= 0.0f) return InvalidArgument("--trace-scale: must be above 0");
@@ -317,10 +330,10 @@ class BenchServeCommand : public Command {
   }
 
   Status Show() const {
-    if (html_.has_value()) KV_RETURN_IF_ERROR(WriteFile(*html_, ToHtml(report_)));
-    if (json_.has_value()) KV_RETURN_IF_ERROR(WriteFile(*json_, ToJson(report_)));
     // What reads JSON from standard output wants nothing else there.
     if (json_ != "-" && html_ != "-") PrintTable(report_);
+    if (html_.has_value()) KV_RETURN_IF_ERROR(WriteFile(*html_, ToHtml(report_)));
+    if (json_.has_value()) KV_RETURN_IF_ERROR(WriteFile(*json_, ToJson(report_)));
     return OkStatus();
   }
 

@@ -33,6 +33,8 @@ p { margin: 4px 0; } .dim { color: var(--dim); }
 .tiles, .grid2 { display: grid; gap: 16px; margin-top: 16px; }
 .tiles { grid-template-columns: repeat(auto-fit, minmax(210px, 1fr)); }
 .grid2 { grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); }
+.tall { grid-row: span 3; }
+.grid2 { align-items: start; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
   padding: 14px 16px; overflow-x: auto; }
 .big { font-size: 24px; font-weight: 600; font-variant-numeric: tabular-nums; }
@@ -77,23 +79,26 @@ double LongestRound(const BenchServeReport& report) {
 
 // Pieces of text a second, all rounds laid over each other and averaged.
 ChartSeries TokenRate(const BenchedServer& server, double end_s) {
-  constexpr size_t kBins = 60;
-  std::vector<double> counts(kBins, 0.0);
-  const double width_s = end_s / kBins;
+  std::vector<double> times_s;
   double wall_s = 0.0;
   for (const LoadResult& round : server.rounds) {
     wall_s = std::max(wall_s, round.wall_s);
     for (const LoadRecord& record : round.records) {
-      for (const double at_s : record.piece_s) {
-        const size_t bin = static_cast<size_t>(std::max(at_s, 0.0) / width_s);
-        counts[std::min(bin, kBins - 1)] += 1.0;
-      }
+      times_s.insert(times_s.end(), record.piece_s.begin(), record.piece_s.end());
     }
+  }
+  // With few tokens to a bin the curve would show the bins, not the server.
+  const size_t bins = std::clamp<size_t>(times_s.size() / 20, 10, 60);
+  const double width_s = end_s / static_cast<double>(bins);
+  std::vector<double> counts(bins, 0.0);
+  for (const double time_s : times_s) {
+    const size_t bin = static_cast<size_t>(std::max(time_s, 0.0) / width_s);
+    counts[std::min(bin, bins - 1)] += 1.0;
   }
   ChartSeries series;
   series.name = server.label;
   const double scale = width_s * static_cast<double>(std::max<size_t>(server.rounds.size(), 1));
-  for (size_t bin = 0; bin < kBins; ++bin) {
+  for (size_t bin = 0; bin < bins; ++bin) {
     const double middle_s = (static_cast<double>(bin) + 0.5) * width_s;
     if (middle_s - width_s > wall_s) break;
     series.points.emplace_back(middle_s, counts[bin] / scale);
@@ -129,9 +134,11 @@ std::string Timeline(const BenchServeReport& report, int index, double end_s) {
   return TimelineChart(bars, index, end_s);
 }
 
-std::string Card(const std::string& title, const std::string& content) {
+std::string Card(const std::string& title, const std::string& content,
+                 const char* classes = "card") {
   if (content.empty()) return {};
-  return fmt::format("<div class=\"card\"><h2>{}</h2>\n{}</div>\n", EscapeXml(title), content);
+  return fmt::format("<div class=\"{}\"><h2>{}</h2>\n{}</div>\n", classes, EscapeXml(title),
+                     content);
 }
 
 std::string Tile(const BenchServeReport& report, const char* key, const char* title) {
@@ -212,7 +219,8 @@ std::string ToHtml(const BenchServeReport& report) {
   html += Tile(report, "ttft_ms_p95", "time to first token, p95, ms");
   html += Tile(report, "gap_ms_p95", "gap between tokens, p95, ms");
   html += Tile(report, "cached_percent", "prompt tokens reused, %");
-  html += "</div>\n<div class=\"grid2\">\n" + Card("Numbers", Table(report));
+  html += "</div>\n<div class=\"grid2\">\n" + Card("Errors", Errors(report));
+  html += "</div>\n<div class=\"grid2\">\n" + Card("Numbers", Table(report), "card tall");
   std::vector<ChartSeries> first, gaps, latencies, rates;
   const double end_s = LongestRound(report);
   for (const BenchedServer& server : report.servers) {
@@ -224,7 +232,6 @@ std::string ToHtml(const BenchServeReport& report) {
   const auto cumulative = [](const std::vector<ChartSeries>& series) {
     return LineChart({"ms", "% of all", /*log_x=*/true, /*y_max=*/100.0}, series);
   };
-  html += Card("Errors", Errors(report));
   html += Card("Time to first token", cumulative(first));
   html += Card("Gap between tokens", cumulative(gaps));
   html += Card("Whole request", cumulative(latencies));

@@ -3,6 +3,7 @@
 import http.server
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -105,6 +106,19 @@ class StubServer:
                 self.conclude(usage={"prompt_tokens": 50, "completion_tokens": PIECES},
                             timings={"cache_n": 40, "prompt_n": 10})
 
+            def dribble(self, number):
+                """One event in many pieces, then several events in one; lines end in CR LF; text beyond ASCII."""
+                self.start()
+                events = [{"choices": [{"delta": {"content": "\u00e9\u4e16"}}]}] * PIECES
+                data = b"".join(b"event: message\r\ndata:" + json.dumps(e, ensure_ascii=False).encode() + b"\r\n\r\n"
+                                for e in events)
+                for i in range(0, 80, 3):
+                    self.wfile.write(data[i:min(i + 3, 80)])
+                    self.wfile.flush()
+                    time.sleep(0.001)
+                self.wfile.write(data[80:])
+                self.conclude()
+
             def status500(self, _):
                 self.whole(500, {"error": {"message": "out of \x1b luck", "type": "server_error"}})
 
@@ -189,6 +203,10 @@ class UsageTest(ProgramTest):
         self.fails("bench", "serve", *url, "--requests", "0")
         self.fails("bench", "serve", *url, "--endpoint", "responses", says="chat or completions")
         self.fails("bench", "serve", *url, "--vs-model", "m", says="--vs-url")
+        self.fails("bench", "serve", *url, "--json", "-", "--html", "-", says="only one")
+        with tempfile.TemporaryDirectory() as folder:
+            page = os.path.join(folder, "missing", "page.html")
+            self.fails("bench", "serve", *url, "--html", page, code=1, says=f"{page}: cannot be written")
 
     def test_bad_traces_are_named_by_line(self):
         good = {"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}
@@ -327,6 +345,29 @@ class StubTest(ProgramTest):
                 values = [report[name][k] for k in ("p50", "p95", "p99", "max")]
                 self.assertEqual(values, sorted(values), name)
                 self.assertGreaterEqual(values[0], 0.0)
+
+    def test_events_in_any_pieces(self):
+        with StubServer() as stub:
+            report = bench(stub.url + "/dribble", "-n", 4, "--scenario", "chat", "--turns", 2, "-c", 1)["servers"][0]
+            self.assertEqual({b["messages"][1]["content"] for b in stub.bodies if len(b["messages"]) > 1},
+                             {"\u00e9\u4e16" * PIECES})
+        self.assertEqual((report["succeeded"], report["output_tokens"]), (4, 4 * PIECES))
+
+    def test_progress_is_for_terminals(self):
+        with StubServer() as stub:
+            command = ["bench", "serve", "--url", stub.url + "/slow", "-n", "6", "-c", "2", "--warmup", "2"]
+            self.assertEqual(self.works(*command).stderr, b"")
+            keyboard, screen = pty.openpty()
+            try:
+                subprocess.run([BINARY, *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=screen,
+                               env=clean_environment(), timeout=60, check=True)
+                shown = os.read(keyboard, 1 << 16).decode()
+            finally:
+                os.close(keyboard)
+                os.close(screen)
+        self.assertIn("warming up", shown)
+        self.assertRegex(shown, r"\rload: \d done, 2 under way")
+        self.assertTrue(shown.endswith("\r\x1b[K"), repr(shown[-80:]))  # Gone at the end.
 
     def test_failures_are_counted_by_kind(self):
         kinds = {"status500": "HTTP 500", "plain": "no event stream", "hangup": "answer cut short",
