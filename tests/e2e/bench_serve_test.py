@@ -375,7 +375,8 @@ class StubTest(ProgramTest):
                  "silent": "timeout", "endless": "timeout"}
         for mode, kind in kinds.items():
             with self.subTest(mode), StubServer() as stub:
-                report = bench(f"{stub.url}/{mode}", "-n", 4, "--timeout", 0.5, code=1)["servers"][0]
+                timeout = 0.5 if kind == "timeout" else 60
+                report = bench(f"{stub.url}/{mode}", "-n", 4, "--timeout", timeout, code=1)["servers"][0]
                 self.assertEqual((report["requests"], report["succeeded"], report["failed"]), (4, 0, 4))
                 self.assertEqual({k: v["count"] for k, v in report["errors"].items()}, {kind: 4})
                 self.assertEqual({s["error"] for s in report["samples"]}, {kind})
