@@ -34,7 +34,7 @@ struct OpenNeeds {
   uint32_t max_sequences = 1;
   uint32_t max_logits_rows = 1;
   uint32_t max_rows = StepLimits().max_rows;  // Of one step.
-  uint32_t context_tokens = 0;  // At least; 0: what flags and model say.
+  uint32_t context_tokens = 0;                // At least; 0: what flags and model say.
 };
 
 // Maps and loads the model, with a progress bar on a terminal's standard error when that takes over
