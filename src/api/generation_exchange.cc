@@ -1,5 +1,7 @@
 #include "api/generation_exchange.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -124,7 +126,10 @@ void GenerationExchange::Submit() {
   const TimeUs deadline = allowed_us == 0 ? kNever : model_->clock->Now() + allowed_us;
   const uint64_t seed =
       parameters.seed_given ? parameters.sequence.sampling.seed : service_.NextRandom();
-  const BlockHash root = model_->root(service_.SaltOf(tenant_, parameters.cache_salt));
+  std::string salt = service_.SaltOf(tenant_, parameters.cache_salt);
+  // A name that nobody else can give: its blocks are nobody's hit and go when room is needed.
+  if (parameters.no_store) salt += fmt::format("/no_store/{:016x}", service_.NextRandom());
+  const BlockHash root = model_->root(salt);
   for (size_t i = 0; i < parts_.size(); ++i) {
     // The engine's thread only posts; the waker keeps this object while the stream lives.
     auto waker = [self = shared_from_this(), i] {

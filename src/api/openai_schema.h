@@ -48,7 +48,7 @@ struct GenerationParameters {
   bool explain = false;  // "kvasir": true.
   std::string user;
   std::string cache_salt;
-  bool no_store = false;  // Accepted; see docs/HTTP_API.md.
+  bool no_store = false;  // Neither finds cached KV nor leaves any that another request finds.
   int32_t priority = 0;
   std::optional<double> timeout_s;
 };

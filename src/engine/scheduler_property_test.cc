@@ -44,9 +44,8 @@ std::unique_ptr<Tokenizer> MakeTokenizer() {
 struct Result {
   std::map<uint32_t, std::string> text;  // By choice.
   std::map<uint32_t, FinishReason> finish;
+  std::vector<TokenId> scored;  // Prompt tokens whose log-probabilities came.
   std::optional<RequestSummary> summary;
-  TimeUs submitted_at = 0;
-  TimeUs last_token_at = 0;
 };
 
 class Harness {
@@ -134,7 +133,7 @@ class Harness {
     }
     live_.push_back(id);
     requests_.emplace(id, copy);
-    results_[id].submitted_at = now_;
+    results_[id] = Result{};
   }
 
   void CancelRandom() { scheduler_->Cancel(live_[rng_.Below(live_.size())]); }
@@ -161,6 +160,7 @@ class Harness {
     for (const PlannedSample& sample : plan.samples) {
       tokens.push_back({sample.sequence->Choose(runner_->logits(sample.logits_row), scratch), {}});
     }
+    for (size_t i = 0; i < scores.size(); ++i) scores[i].token = plan.scores[i].next;
     const TimeUs elapsed = rng_.Between(100, 5'000);
     now_ += elapsed;
     scheduler_->Commit(tokens, scores, now_, elapsed, &outcome);
@@ -173,7 +173,10 @@ class Harness {
     for (const RequestEvent& event : outcome.events) {
       Result& result = results_.at(event.request);
       ASSERT_FALSE(result.summary.has_value()) << "an event after the end";
-      if (event.event.of_prompt) continue;
+      if (event.event.of_prompt) {
+        result.scored.push_back(event.event.token);
+        continue;
+      }
       result.text[event.event.choice] += event.event.text;
       if (event.event.finish != FinishReason::kNone) {
         ASSERT_TRUE(result.finish.emplace(event.event.choice, event.event.finish).second);
@@ -194,6 +197,13 @@ class Harness {
       ASSERT_TRUE(result.summary.has_value());
       if (result.summary->end != RequestEnd::kFinished) continue;
       ASSERT_EQ(result.finish.size(), request.choice_count);
+      if (request.prompt_logprobs) {
+        // Every prompt token but the first, each once and in order, preempted or not.
+        EXPECT_EQ(result.scored,
+                  std::vector<TokenId>(request.prompt.begin() + 1, request.prompt.end()));
+      } else {
+        EXPECT_TRUE(result.scored.empty());
+      }
       for (uint32_t choice = 0; choice < request.choice_count; ++choice) {
         std::string alone;
         FinishReason finish = FinishReason::kNone;

@@ -46,6 +46,7 @@ struct Scheduler::Request {
   TimeUs first_token_at = -1;
   uint32_t done = 0;  // Choices with a finish reason.
   bool siblings_started = false;
+  size_t scored = 0;                 // Prompt positions before it have had their log-probabilities.
   std::optional<RequestEnd> ending;  // Cancelled or shut down: ends at the next Plan.
   RequestSummary summary;
 

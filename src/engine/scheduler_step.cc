@@ -95,7 +95,7 @@ void Scheduler::AddToBatch(Choice& choice, uint32_t rows) {
   plan_.cost += cost_model_.RowsCost(rows, chunk.start);
   choice.planned = true;
   planned_.push_back(&choice);
-  const Request& request = *choice.request;
+  Request& request = *choice.request;
   plan_.members.push_back({request.want.id, choice.index});
   uint32_t logits_row = plan_.batch.logits_row_count() - (chunk.ends_known ? 1 : 0);
   if (request.want.prompt_logprobs && choice.index == 0 &&
@@ -104,10 +104,11 @@ void Scheduler::AddToBatch(Choice& choice, uint32_t rows) {
     sequence.logits_begin = 0;
     for (uint32_t i = 0; i < rows; ++i) {
       const size_t next = size_t{chunk.start} + i + 1;
-      if (next < request.want.prompt.size()) {
-        plan_.scores.push_back({request.want.id, logits_row + i, request.want.prompt[next],
-                                request.want.top_logprobs});
-      }
+      // A preempted prompt is read again, but each position is told once.
+      if (next >= request.want.prompt.size() || next <= request.scored) continue;
+      request.scored = next;
+      plan_.scores.push_back(
+          {request.want.id, logits_row + i, request.want.prompt[next], request.want.top_logprobs});
     }
     logits_row += rows - 1;
   }

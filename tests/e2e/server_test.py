@@ -268,6 +268,16 @@ class FieldsTest(ServerTest):
         self.assertIn("kvasir", events[-2])
         self.assertEqual(events[-1], "[DONE]")
 
+    def test_no_store_leaves_nothing_behind(self):
+        prompt = "Forty-two gulls sat on the harbour wall and said nothing about it to anybody."
+        cached = []
+        for fields in ({"no_store": True}, {"no_store": True}, {}, {"no_store": True}, {}):
+            reply = self.client.completions.create(model=MODEL, prompt=prompt, max_tokens=4, temperature=0,
+                                                   extra_body=fields)
+            cached.append(reply.usage.prompt_tokens_details.cached_tokens)
+            total = reply.usage.prompt_tokens
+        self.assertEqual(cached, [0, 0, 0, 0, total - 1])
+
     def test_token_endpoints(self):
         post = self.server.post
         tokens = post("/tokenize", {"content": "Hello <|im_end|>"})
