@@ -10,6 +10,7 @@
 #include "machine_limits.h"
 #include "model_flags.h"
 #include "option_values.h"
+#include "output.h"
 #include "terminal.h"
 
 namespace kvasir {
@@ -149,7 +150,7 @@ class BenchModelCommand : public Command {
     needs.context_tokens = std::max(prefill_tokens_, context_ + decode_steps_ * repeats_) + 1;
     KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, needs));
     LoadedModel& model = *opened.model;
-    KV_ASSIGN_OR_RETURN(limits_, MeasureMachineLimits(model.team()));
+    KV_ASSIGN_OR_RETURN(limits_, MeasureMachineLimits(model.team(), model.weights().step_bytes()));
     KV_ASSIGN_OR_RETURN(const PrefillResult prefill, MeasurePrefill(model));
     std::vector<DecodeResult> decode;
     for (const uint32_t batch : batches) {
@@ -266,29 +267,29 @@ class BenchModelCommand : public Command {
     json["limits"] = {{"read_gb_s", limits_.read_gb_s},
                       {"int8_gmac_s", limits_.int8_gmac_s},
                       {"fp32_gmac_s", limits_.fp32_gmac_s}};
-    fmt::print("{}\n", json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
+    PrintOut("{}\n", json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
 
   void PrintTable(LoadedModel& model, const PrefillResult& prefill,
                   const std::vector<DecodeResult>& decode) const {
-    fmt::print("{}  {} threads, {}, medians of {}\n", flags_.path, model.team().worker_count(),
-               IsaName(ActiveIsa()), repeats_);
-    fmt::print("limits   memory {:.1f} GB/s, int8 {:.0f} GMAC/s, fp32 {:.0f} GMAC/s\n\n",
-               limits_.read_gb_s, limits_.int8_gmac_s, limits_.fp32_gmac_s);
+    PrintOut("{}  {} threads, {}, medians of {}\n", flags_.path, model.team().worker_count(),
+             IsaName(ActiveIsa()), repeats_);
+    PrintOut("limits   memory {:.1f} GB/s, int8 {:.0f} GMAC/s, fp32 {:.0f} GMAC/s\n\n",
+             limits_.read_gb_s, limits_.int8_gmac_s, limits_.fp32_gmac_s);
     constexpr const char* kRow =
         "{:<10}{:>7}{:>11.1f} tok/s  +-{:3.0f} %{:>9.1f} GB/s {:4.0f} %{:>9.1f} GMAC/s {:4.0f} %\n";
     const double prefill_gb_s =
         static_cast<double>(model.weights().step_bytes()) / prefill.timing.median_s * 1e-9;
-    fmt::print(kRow, "prefill", prefill_tokens_, prefill.tok_s, 50.0 * prefill.timing.spread,
-               prefill_gb_s, 100.0 * Share(prefill_gb_s, limits_.read_gb_s), prefill.gmac_s,
-               100.0 * Share(prefill.gmac_s, limits_.int8_gmac_s));
+    PrintOut(kRow, "prefill", prefill_tokens_, prefill.tok_s, 50.0 * prefill.timing.spread,
+             prefill_gb_s, 100.0 * Share(prefill_gb_s, limits_.read_gb_s), prefill.gmac_s,
+             100.0 * Share(prefill.gmac_s, limits_.int8_gmac_s));
     for (const DecodeResult& row : decode) {
-      fmt::print(kRow, "decode", row.batch, row.tok_s, 50.0 * row.step.spread, row.gb_s,
-                 100.0 * Share(row.gb_s, limits_.read_gb_s), row.gmac_s,
-                 100.0 * Share(row.gmac_s, limits_.int8_gmac_s));
+      PrintOut(kRow, "decode", row.batch, row.tok_s, 50.0 * row.step.spread, row.gb_s,
+               100.0 * Share(row.gb_s, limits_.read_gb_s), row.gmac_s,
+               100.0 * Share(row.gmac_s, limits_.int8_gmac_s));
     }
-    fmt::print("\nprefill: tokens in the prompt; decode: sequences a step, {} tokens each before\n",
-               context_);
+    PrintOut("\nprefill: tokens in the prompt; decode: sequences a step, {} tokens each before\n",
+             context_);
   }
 
   ModelFlags flags_;

@@ -15,7 +15,6 @@ namespace kvasir {
 namespace {
 
 constexpr int kRounds = 5;
-constexpr size_t kBufferBytes = size_t{384} << 20;
 constexpr uint32_t kSliceBytes = 1u << 20;
 constexpr int kChains = 10;          // Independent sums: hide the latency of every current core.
 constexpr int kInnerLoops = 400000;  // About 2 ms a round.
@@ -26,28 +25,33 @@ std::atomic<uint64_t> sink{0};
 uint64_t ReadSlice(const std::byte* bytes) {
   __m128i sums[8] = {};
   for (uint32_t at = 0; at < kSliceBytes; at += 128) {
+#pragma GCC unroll 16
     for (int i = 0; i < 8; ++i) {
       const __m128i* from = reinterpret_cast<const __m128i*>(bytes + at + 16 * i);
       sums[i] = _mm_xor_si128(sums[i], _mm_load_si128(from));
     }
   }
+#pragma GCC unroll 16
   for (int i = 1; i < 8; ++i) sums[0] = _mm_xor_si128(sums[0], sums[i]);
   return static_cast<uint64_t>(_mm_cvtsi128_si64(sums[0]));
 }
 
 // Each loop returns a value that depends on all its work; MACs a call are lanes * kChains *
-// kInnerLoops.
+// kInnerLoops. Unrolled on purpose: -O2 alone keeps the sums in memory and would measure that.
 __attribute__((target("avx512f,avx512bw,avx512vnni"))) uint64_t Int8LoopAvx512() {
   __m512i sums[kChains];
+#pragma GCC unroll 16
   for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_epi32(i);
   const __m512i a = _mm512_set1_epi8(3);
   const __m512i b = _mm512_set1_epi8(5);
   for (int loop = 0; loop < kInnerLoops; ++loop) {
+#pragma GCC unroll 16
     for (int i = 0; i < kChains; ++i) {
       sums[i] = _mm512_dpbusd_epi32(sums[i], a, b);
       asm volatile("" : "+v"(sums[i]));
     }
   }
+#pragma GCC unroll 16
   for (int i = 1; i < kChains; ++i) sums[0] = _mm512_add_epi32(sums[0], sums[i]);
   alignas(64) uint64_t lanes[8];
   _mm512_store_si512(lanes, sums[0]);
@@ -56,31 +60,37 @@ __attribute__((target("avx512f,avx512bw,avx512vnni"))) uint64_t Int8LoopAvx512()
 
 __attribute__((target("avx2"))) uint64_t Int8LoopAvx2() {
   __m256i sums[kChains];
+#pragma GCC unroll 16
   for (int i = 0; i < kChains; ++i) sums[i] = _mm256_set1_epi32(i);
   __m256i a = _mm256_set1_epi8(3);
   const __m256i b = _mm256_set1_epi8(5);
   const __m256i ones = _mm256_set1_epi16(1);
   for (int loop = 0; loop < kInnerLoops; ++loop) {
+#pragma GCC unroll 16
     for (int i = 0; i < kChains; ++i) {
       asm volatile("" : "+x"(a));  // Or the product would be computed once.
       const __m256i pairs = _mm256_maddubs_epi16(a, b);
       sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(pairs, ones));
     }
   }
+#pragma GCC unroll 16
   for (int i = 1; i < kChains; ++i) sums[0] = _mm256_add_epi32(sums[0], sums[i]);
   return static_cast<uint64_t>(_mm_cvtsi128_si64(_mm256_castsi256_si128(sums[0])));
 }
 
 __attribute__((target("avx512f"))) uint64_t FloatLoopAvx512() {
   __m512 sums[kChains];
+#pragma GCC unroll 16
   for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
   const __m512 a = _mm512_set1_ps(0.5f);
   for (int loop = 0; loop < kInnerLoops; ++loop) {
+#pragma GCC unroll 16
     for (int i = 0; i < kChains; ++i) {
       sums[i] = _mm512_fmadd_ps(sums[i], a, a);
       asm volatile("" : "+v"(sums[i]));
     }
   }
+#pragma GCC unroll 16
   for (int i = 1; i < kChains; ++i) sums[0] = _mm512_add_ps(sums[0], sums[i]);
   // Through memory: g++ 12 warns about the intrinsic that takes the low lanes.
   alignas(64) float lanes[16];
@@ -90,14 +100,17 @@ __attribute__((target("avx512f"))) uint64_t FloatLoopAvx512() {
 
 __attribute__((target("avx2,fma"))) uint64_t FloatLoopAvx2() {
   __m256 sums[kChains];
+#pragma GCC unroll 16
   for (int i = 0; i < kChains; ++i) sums[i] = _mm256_set1_ps(static_cast<float>(i));
   const __m256 a = _mm256_set1_ps(0.5f);
   for (int loop = 0; loop < kInnerLoops; ++loop) {
+#pragma GCC unroll 16
     for (int i = 0; i < kChains; ++i) {
       sums[i] = _mm256_fmadd_ps(sums[i], a, a);
       asm volatile("" : "+x"(sums[i]));
     }
   }
+#pragma GCC unroll 16
   for (int i = 1; i < kChains; ++i) sums[0] = _mm256_add_ps(sums[0], sums[i]);
   return static_cast<uint64_t>(_mm_cvtss_f32(_mm256_castps256_ps128(sums[0])));
 }
@@ -114,33 +127,34 @@ double Rate(WorkerTeam& team, uint64_t (*loop)(), int lanes) {
   return macs / best_seconds * 1e-9;
 }
 
-StatusOr<double> ReadRate(WorkerTeam& team) {
-  KV_ASSIGN_OR_RETURN(const HugeBuffer buffer, HugeBuffer::Allocate(kBufferBytes));
+StatusOr<double> ReadRate(WorkerTeam& team, size_t wanted_bytes) {
+  const uint32_t slices = static_cast<uint32_t>(wanted_bytes / kSliceBytes + 1);
+  const size_t bytes = size_t{slices} * kSliceBytes;
+  KV_ASSIGN_OR_RETURN(const HugeBuffer buffer, HugeBuffer::Allocate(bytes));
   // Untouched pages all read the one zero page.
   std::memset(buffer.data(), 1, buffer.size());
   double best_seconds = 1e30;
   for (int round = 0; round < kRounds; ++round) {
     const double start = NowSeconds();
     team.Run([&](int) {
-      team.For(static_cast<uint32_t>(kBufferBytes / kSliceBytes), 4,
-               [&](uint32_t begin, uint32_t end) {
-                 uint64_t sum = 0;
-                 for (uint32_t slice = begin; slice < end; ++slice) {
-                   sum ^= ReadSlice(buffer.data() + size_t{slice} * kSliceBytes);
-                 }
-                 sink.fetch_xor(sum, std::memory_order_relaxed);
-               });
+      team.For(slices, 4, [&](uint32_t begin, uint32_t end) {
+        uint64_t sum = 0;
+        for (uint32_t slice = begin; slice < end; ++slice) {
+          sum ^= ReadSlice(buffer.data() + size_t{slice} * kSliceBytes);
+        }
+        sink.fetch_xor(sum, std::memory_order_relaxed);
+      });
     });
     best_seconds = std::min(best_seconds, NowSeconds() - start);
   }
-  return static_cast<double>(kBufferBytes) / best_seconds * 1e-9;
+  return static_cast<double>(bytes) / best_seconds * 1e-9;
 }
 
 }  // namespace
 
-StatusOr<MachineLimits> MeasureMachineLimits(WorkerTeam& team) {
+StatusOr<MachineLimits> MeasureMachineLimits(WorkerTeam& team, size_t read_bytes) {
   MachineLimits limits;
-  KV_ASSIGN_OR_RETURN(limits.read_gb_s, ReadRate(team));
+  KV_ASSIGN_OR_RETURN(limits.read_gb_s, ReadRate(team, read_bytes));
   switch (ActiveIsa()) {
     case Isa::kAvx512:
       limits.int8_gmac_s = Rate(team, Int8LoopAvx512, 64);

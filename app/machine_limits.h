@@ -1,10 +1,14 @@
 // MachineLimits: how fast this machine can read memory and multiply, measured now, so that a
 // benchmark can say what share of it a model reaches.
 //
-// Arithmetic runs on registers only, memory on a buffer far larger than the caches; each number is
-// the best of several rounds on all workers at once.
+// Arithmetic runs on registers only. Memory is read from a buffer of `read_bytes`, again and again:
+// as many as a decode step of the model reads, since a large last-level cache keeps part of them
+// and a larger buffer would understate what that step can reach. Each number is the best of several
+// rounds on all workers at once.
 #ifndef KVASIR_APP_MACHINE_LIMITS_H_
 #define KVASIR_APP_MACHINE_LIMITS_H_
+
+#include <cstddef>
 
 #include "base/status.h"
 #include "base/worker_team.h"
@@ -18,7 +22,7 @@ struct MachineLimits {
   double fp32_gmac_s = 0.0;  // Likewise float multiply-adds.
 };
 
-StatusOr<MachineLimits> MeasureMachineLimits(WorkerTeam& team);
+StatusOr<MachineLimits> MeasureMachineLimits(WorkerTeam& team, size_t read_bytes);
 
 }  // namespace kvasir
 
