@@ -322,6 +322,7 @@ Explanation GenerationExchange::Explain(const RequestSummary& total) const {
     Divergence& divergence = explanation.diverged_at.emplace();
     divergence.prompt = static_cast<uint32_t>(i);
     divergence.token = *at;
+    divergence.retokenized = parts_[i].end->diverged_by_retokenization;
     divergence.before = text(begin, token);
     divergence.after = text(token, std::min(tokens.size(), token + kDivergenceTokens));
   }

@@ -143,7 +143,8 @@ Json ExplanationJson(const Explanation& explanation) {
     json["diverged_at"] = {{"prompt", divergence.prompt},
                            {"token", divergence.token},
                            {"text_before", divergence.before},
-                           {"text_after", divergence.after}};
+                           {"text_after", divergence.after},
+                           {"retokenized", divergence.retokenized}};
   }
   json["queue_ms"] = Rounded(explanation.queue_ms);
   json["prefill_ms"] = Rounded(explanation.prefill_ms);

@@ -58,6 +58,7 @@ struct Divergence {
   uint32_t token = 0;   // Index of the first token that is not in the cache.
   std::string before;   // The prompt's text up to there, and from there on: some tokens' worth.
   std::string after;
+  bool retokenized = false;  // The cached branch has the same text there in other tokens.
 };
 
 // The "kvasir" block: where the time went, and what was reused.

@@ -114,10 +114,10 @@ TEST_F(OpenAiReplyTest, ExplanationSaysWhereThePromptLeftTheCache) {
                 .find(R"("kvasir":{"cached_tokens":{"memory":5},"diverged_at":null,)"
                       R"("queue_ms":1.235,"prefill_ms":0.0,"decode_ms":0.0})"),
             std::string::npos);
-  explanation.diverged_at = Divergence{1, 9, "10:41:", "53."};
+  explanation.diverged_at = Divergence{1, 9, "10:41:", "53.", true};
   EXPECT_NE(FormatClosingChunk(style_, std::nullopt, explanation)
                 .find(R"("diverged_at":{"prompt":1,"token":9,"text_before":"10:41:",)"
-                      R"("text_after":"53."})"),
+                      R"("text_after":"53.","retokenized":true})"),
             std::string::npos);
 }
 

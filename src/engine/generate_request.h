@@ -59,8 +59,12 @@ struct RequestSummary {
   RequestEnd end = RequestEnd::kFinished;
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;  // Prompt tokens that choice 0 found computed when it was admitted.
-  std::optional<uint32_t> diverged_at;  // KvCache::DivergedAt at that moment.
-  uint32_t generated_tokens = 0;        // All choices.
+  // Where the prompt left the cached branch that it followed longest (KvCache::DivergedAt) at that
+  // moment, and whether both go on with the same text there, cut into tokens otherwise: then
+  // tokenizing generated text anew made the difference.
+  std::optional<uint32_t> diverged_at;
+  bool diverged_by_retokenization = false;
+  uint32_t generated_tokens = 0;  // All choices.
   uint32_t preemptions = 0;
   TimeUs queue_us = 0;    // Arrival to first admission.
   TimeUs prefill_us = 0;  // Admission to first token.

@@ -75,7 +75,7 @@ StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Load(std::span<const std::by
   const KvLayout layout = KvLayoutFor(model->config_, options.block_tokens);
   KV_RETURN_IF_ERROR(SizeKv(options, model->config_, layout).status());
 
-  model->team_ = std::make_unique<WorkerTeam>(options.thread_count);
+  KV_ASSIGN_OR_RETURN(model->team_, WorkerTeam::Create(options.thread_count));
   KV_ASSIGN_OR_RETURN(Weights weights,
                       Weights::Load(model->file_, model->config_, *model->team_, options.loading));
   model->weights_ = std::make_unique<Weights>(std::move(weights));

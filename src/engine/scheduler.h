@@ -126,6 +126,7 @@ class Scheduler {
   bool FitsNow(const Choice& choice) const;
   int64_t QueuePriority(const Choice& choice, TimeUs now, int64_t best) const;
   int64_t BestPriority() const;
+  void NoteDivergence(Request& request, std::span<const TokenId> prompt) const;
   void RegisterInFlight(Choice& choice);
   void ForgetInFlight(Choice& choice);
   void InheritPriorities(TimeUs now);

@@ -1,5 +1,6 @@
 // Scheduler, first half of Plan: who gets a place in the batch.
 #include <algorithm>
+#include <string>
 
 #include "base/check.h"
 #include "engine/scheduler.h"
@@ -131,13 +132,33 @@ bool Scheduler::TryStart(Choice& choice, TimeUs now) {
   RegisterInFlight(choice);
   if (request.admitted_at < 0) {
     request.admitted_at = now;
-    request.summary.diverged_at = kv_.DivergedAt(request.want.root, known);
+    NoteDivergence(request, known);
     request.summary.cached_tokens =
         std::min(kv_.computed(choice.kv), request.summary.prompt_tokens);
     counters_.prompt_tokens += request.summary.prompt_tokens;
     counters_.cached_tokens += request.summary.cached_tokens;
   }
   return true;
+}
+
+void Scheduler::NoteDivergence(Request& request, std::span<const TokenId> prompt) const {
+  const std::optional<KvDivergence> divergence = kv_.DivergedAt(request.want.root, prompt);
+  if (!divergence.has_value()) return;
+  request.summary.diverged_at = divergence->at;
+  std::string cached, own;
+  for (uint32_t i = 0; i < divergence->cached_count; ++i) {
+    cached += tokenizer_.TokenBytes(divergence->cached[i]);
+  }
+  const size_t first_own = tokenizer_.TokenBytes(prompt[divergence->at]).size();
+  for (size_t i = divergence->at; i < prompt.size() && own.size() < cached.size(); ++i) {
+    own += tokenizer_.TokenBytes(prompt[i]);
+  }
+  // Different tokens with the same bytes, as far as both are known and past the first of each.
+  const size_t common = std::min(cached.size(), own.size());
+  const size_t first_cached = tokenizer_.TokenBytes(divergence->cached[0]).size();
+  request.summary.diverged_by_retokenization = common >= std::max(first_own, first_cached) &&
+                                               common > 0 &&
+                                               cached.compare(0, common, own, 0, common) == 0;
 }
 
 void Scheduler::RegisterInFlight(Choice& choice) {

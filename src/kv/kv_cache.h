@@ -50,6 +50,13 @@ struct KvCounters {
   std::array<uint64_t, kMaxKvGroups> evictions{};  // Blocks, by group.
 };
 
+// Where a prompt leaves a cached branch.
+struct KvDivergence {
+  uint32_t at = 0;                   // Index of the first token that differs.
+  std::array<TokenId, 16> cached{};  // How the branch, or its newest twig, goes on there instead.
+  uint32_t cached_count = 0;
+};
+
 class KvCache {
  public:
   struct Options {
@@ -81,7 +88,8 @@ class KvCache {
   // The first token at which `tokens` leave the cached branch that they follow longest: the branch
   // goes on, but with another token. nullopt when nothing of them is cached, when they end or go on
   // where the cached branch ends, and when the branch was evicted. Changes nothing. O(tokens).
-  std::optional<uint32_t> DivergedAt(const BlockHash& root, std::span<const TokenId> tokens) const;
+  std::optional<KvDivergence> DivergedAt(const BlockHash& root,
+                                         std::span<const TokenId> tokens) const;
 
   // Makes the slots of positions [computed, computed + token_count) writable in all groups:
   // allocates, evicts, copies a shared partial block. False when the memory cannot be had; nothing

@@ -78,24 +78,36 @@ uint32_t KvCache::MatchTokens(const BlockHash& root, std::span<const TokenId> to
   return FindPrefix(root, tokens);
 }
 
-std::optional<uint32_t> KvCache::DivergedAt(const BlockHash& root,
-                                            std::span<const TokenId> tokens) const {
+std::optional<KvDivergence> KvCache::DivergedAt(const BlockHash& root,
+                                                std::span<const TokenId> tokens) const {
   const std::optional<NodeId> root_node = tree_->FindRoot(root);
   if (!root_node.has_value()) return std::nullopt;
   NodeId node = *root_node;
   const std::span<const TokenId> rest = FollowFullBlocks(tokens, &node);
   const uint32_t followed = static_cast<uint32_t>(tokens.size() - rest.size());
   if (rest.empty()) return std::nullopt;
-  const auto next = tree_->LongestPartialMatch(
-      node, rest.first(std::min<size_t>(rest.size(), layout_.block_tokens)));
-  if (!next.has_value()) {
-    // Nothing in common with what follows there, if anything does.
-    const bool goes_on = followed > 0 && tree_->has_children(node);
-    return goes_on ? std::optional(followed) : std::nullopt;
+  uint32_t shared = 0;
+  NodeId next = tree_->newest_child(node);
+  if (const auto partial = tree_->LongestPartialMatch(
+          node, rest.first(std::min<size_t>(rest.size(), layout_.block_tokens)))) {
+    next = partial->node;
+    shared = partial->token_count;
   }
-  const bool branch_ends = tree_->tokens(next->node).size() == next->token_count;
-  if (branch_ends || rest.size() == next->token_count) return std::nullopt;
-  return followed + next->token_count;
+  // Nothing goes on there, or nothing at all was followed.
+  if (next == kNoNode || followed + shared == 0) return std::nullopt;
+  std::span<const TokenId> branch = tree_->tokens(next).subspan(shared);
+  if (branch.empty() || rest.size() == shared) return std::nullopt;
+  KvDivergence divergence;
+  divergence.at = followed + shared;
+  while (true) {
+    for (const TokenId token : branch) {
+      if (divergence.cached_count == divergence.cached.size()) return divergence;
+      divergence.cached[divergence.cached_count++] = token;
+    }
+    next = tree_->newest_child(next);
+    if (next == kNoNode) return divergence;
+    branch = tree_->tokens(next);
+  }
 }
 
 std::optional<SequenceId> KvCache::Open(const BlockHash& root, std::span<const TokenId> prompt) {

@@ -193,8 +193,13 @@ TEST(KvCache, EarlyDivergenceReusesWhatBothShare) {
 TEST(KvCache, DivergedAtNamesTheFirstTokenThatDiffers) {
   auto cache = Make(SmallOptions(64));
   const std::vector<TokenId> cached = Prompt(1, 100);
-  const auto diverged = [&](const std::vector<TokenId>& tokens) {
-    return cache->DivergedAt(kRoot, tokens);
+  const auto diverged = [&](const std::vector<TokenId>& tokens) -> std::optional<uint32_t> {
+    const auto divergence = cache->DivergedAt(kRoot, tokens);
+    if (!divergence.has_value()) return std::nullopt;
+    // What the branch says there is not what the prompt says.
+    EXPECT_GT(divergence->cached_count, 0u);
+    EXPECT_NE(divergence->cached[0], tokens[divergence->at]);
+    return divergence->at;
   };
   EXPECT_EQ(diverged(cached), std::nullopt) << "cold";
   Serve(*cache, cached);
@@ -205,7 +210,7 @@ TEST(KvCache, DivergedAtNamesTheFirstTokenThatDiffers) {
   for (const uint32_t shared : {1u, 15u, 16u, 17u, 48u, 95u, 96u, 99u}) {
     EXPECT_EQ(diverged(Join(Prompt(1, shared), Prompt(2, 30))), shared);
   }
-  EXPECT_EQ(cache->DivergedAt(DigestOf({}), Join(Prompt(1, 20), Prompt(2, 9))), std::nullopt)
+  EXPECT_FALSE(cache->DivergedAt(DigestOf({}), Join(Prompt(1, 20), Prompt(2, 9))).has_value())
       << "another tenant";
   // Beside a second branch it is the one followed longest that counts.
   Serve(*cache, Join(Prompt(1, 50), Prompt(4, 30)));

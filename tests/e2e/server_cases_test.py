@@ -83,6 +83,7 @@ class ReuseTest(unittest.TestCase):
         diverged = reply["kvasir"]["diverged_at"]
         self.assertTrue(diverged["text_before"].endswith("10:41:"), diverged)
         self.assertTrue(diverged["text_after"].startswith("53."), diverged)
+        self.assertFalse(diverged["retokenized"])
         self.assertEqual(content(reply), self.cold(SMOLLM2, lambda s: ask(s, "10:41:53")))
 
     def conversations(self, server, turns=3):

@@ -268,6 +268,20 @@ class FieldsTest(ServerTest):
         self.assertIn("kvasir", events[-2])
         self.assertEqual(events[-1], "[DONE]")
 
+    def test_the_explanation_names_retokenization(self):
+        def ids(text):
+            return self.server.post("/tokenize", {"content": text})["tokens"]
+
+        start = "The keeper of the lighthouse wrote only one word in the book:"
+        letters = [token for letter in " seventeen" for token in ids(letter)]
+        self.server.post("/v1/completions", {"prompt": ids(start) + letters, "max_tokens": 1})
+        body = {"prompt": start + " seventeen gulls", "max_tokens": 1, "kvasir": True}
+        diverged = self.server.post("/v1/completions", body)["kvasir"]["diverged_at"]
+        self.assertEqual(diverged["token"], len(ids(start)))
+        self.assertTrue(diverged["retokenized"], diverged)
+        body["prompt"] = start + " nothing at all"
+        self.assertFalse(self.server.post("/v1/completions", body)["kvasir"]["diverged_at"]["retokenized"])
+
     def test_no_store_leaves_nothing_behind(self):
         prompt = "Forty-two gulls sat on the harbour wall and said nothing about it to anybody."
         cached = []
