@@ -15,6 +15,7 @@
 #include "load_plan.h"
 #include "load_run.h"
 #include "load_text.h"
+#include "output.h"
 #include "terminal.h"
 #include "text_input.h"
 
@@ -56,7 +57,7 @@ Status CheckWritable(const std::optional<std::string>& path) {
 
 Status WriteFile(const std::string& path, const std::string& content) {
   if (path == "-") {
-    fmt::print("{}", content);
+    PrintOut("{}", content);
     return OkStatus();
   }
   std::FILE* file = std::fopen(path.c_str(), "wb");

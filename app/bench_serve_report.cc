@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "output.h"
+
 namespace kvasir {
 namespace {
 
@@ -191,42 +193,42 @@ std::string DescribeLoad(const BenchServeReport& report) {
 }
 
 void PrintTable(const BenchServeReport& report) {
-  fmt::print("{}{}\n", DescribeLoad(report), report.interrupted ? " (interrupted)" : "");
+  PrintOut("{}{}\n", DescribeLoad(report), report.interrupted ? " (interrupted)" : "");
   for (const BenchedServer& server : report.servers) {
-    fmt::print("{}  {}  {}\n", server.label, server.url, server.model);
+    PrintOut("{}  {}  {}\n", server.label, server.url, server.model);
   }
   const bool two = report.servers.size() > 1;
-  fmt::print("\n{:<26}", "");
-  for (const BenchedServer& server : report.servers) fmt::print("{:>14}", server.label);
-  fmt::print("{}\n", two ? "         A / B" : "");
+  PrintOut("\n{:<26}", "");
+  for (const BenchedServer& server : report.servers) PrintOut("{:>14}", server.label);
+  PrintOut("{}\n", two ? "         A / B" : "");
   std::string group;
   for (const BenchMetric& metric : BenchMetrics()) {
     if (group != metric.group) {
       group = metric.group;
-      fmt::print("{}\n", group);
+      PrintOut("{}\n", group);
     }
-    fmt::print("  {:<24}", metric.label);
+    PrintOut("  {:<24}", metric.label);
     for (const BenchedServer& server : report.servers) {
-      fmt::print("{:>14}", FormatMetric(metric, server.summary));
+      PrintOut("{:>14}", FormatMetric(metric, server.summary));
     }
     const double ratio = MetricRatio(metric, report);
-    if (two) fmt::print("{:>14}", std::isnan(ratio) ? "-" : fmt::format("{:.3g} x", ratio));
-    fmt::print("\n");
+    if (two) PrintOut("{:>14}", std::isnan(ratio) ? "-" : fmt::format("{:.3g} x", ratio));
+    PrintOut("\n");
   }
-  fmt::print("requests\n  {:<24}", "answered");
-  for (const BenchedServer& server : report.servers) fmt::print("{:>14}", server.summary.succeeded);
-  fmt::print("\n  {:<24}", "failed");
+  PrintOut("requests\n  {:<24}", "answered");
+  for (const BenchedServer& server : report.servers) PrintOut("{:>14}", server.summary.succeeded);
+  PrintOut("\n  {:<24}", "failed");
   for (const BenchedServer& server : report.servers) {
-    fmt::print("{:>14}", server.summary.requests - server.summary.succeeded);
+    PrintOut("{:>14}", server.summary.requests - server.summary.succeeded);
   }
-  fmt::print("\n");
+  PrintOut("\n");
   for (const BenchedServer& server : report.servers) {
     for (const auto& [kind, error] : server.summary.errors) {
-      fmt::print("  {}: {} x {}: {}\n", server.label, error.count, kind, error.example);
+      PrintOut("  {}: {} x {}: {}\n", server.label, error.count, kind, error.example);
     }
     if (server.summary.not_asked > 0) {
-      fmt::print("  {}: {} later turns of failed conversations were not asked\n", server.label,
-                 server.summary.not_asked);
+      PrintOut("  {}: {} later turns of failed conversations were not asked\n", server.label,
+               server.summary.not_asked);
     }
   }
 }

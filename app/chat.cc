@@ -19,6 +19,7 @@
 #include "command.h"
 #include "line_reader.h"
 #include "model_flags.h"
+#include "output.h"
 #include "sampling_flags.h"
 #include "terminal.h"
 #include "text/utf8.h"
@@ -32,7 +33,8 @@ constexpr const char* kHelp =
     "/save FILE     write the conversation as a JSON array of messages\n"
     "/help          this list\n"
     "/quit          leave; so does Ctrl-D\n"
-    "A line ending in \\ goes on in the next. Ctrl-C stops an answer, or clears the line.\n";
+    "A message that begins with / is written //. A line ending in \\ goes on in the next.\n"
+    "Ctrl-C stops an answer, or clears the line.\n";
 
 std::string HistoryPath() {
   const char* state = std::getenv("XDG_STATE_HOME");
@@ -44,10 +46,8 @@ std::string HistoryPath() {
 
 // A line about the conversation, not part of it: on standard error, dimmed on a terminal.
 void Note(const std::string& text) {
-  std::fflush(stdout);
   const bool terminal = IsTerminal(STDERR_FILENO);
-  fmt::print(stderr, "{}{}{}\n", terminal ? "\033[2m" : "", text, terminal ? "\033[0m" : "");
-  std::fflush(stderr);
+  PrintError("{}{}{}\n", terminal ? "\033[2m" : "", text, terminal ? "\033[0m" : "");
 }
 
 class Conversation {
@@ -73,10 +73,10 @@ class Conversation {
     KV_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, prompt_.Encode(messages));
     KV_ASSIGN_OR_RETURN(const Answer answer,
                         GenerateAnswer(model_, std::move(tokens), options_, [](auto piece) {
-                          std::fwrite(piece.data(), 1, piece.size(), stdout);
+                          Write(stdout, piece);
                           std::fflush(stdout);
                         }));
-    fmt::print("\n");
+    PrintOut("\n");
     std::string note = answer.Summary();
     if (answer.finish == FinishReason::kCancelled) note += ", stopped";
     if (answer.finish == FinishReason::kLength) note += ", cut at the length limit";
@@ -142,7 +142,7 @@ class ChatCommand : public Command {
 
     Conversation conversation(model, *prompt, std::move(options));
     conversation.SetSystem(system_);
-    CatchInterrupts();
+    CatchInterrupts(SecondInterrupt::kIsIgnored);
     LineReader reader("> ", HistoryPath());
     if (reader.is_terminal()) {
       Note(fmt::format("{}, {} tokens of context. /help lists the commands.",
@@ -151,11 +151,12 @@ class ChatCommand : public Command {
     }
     while (const std::optional<std::string> line = ReadMessage(reader)) {
       if (line->empty()) continue;
-      if (line->front() == '/') {
+      const bool escaped = line->rfind("//", 0) == 0;  // A message that begins with a slash.
+      if (line->front() == '/' && !escaped) {
         if (!Obey(*line, conversation)) break;
         continue;
       }
-      const Status status = conversation.Ask(*line);
+      const Status status = conversation.Ask(escaped ? line->substr(1) : *line);
       if (!status.ok()) Note(fmt::format("kvasir: {}", MessageOf(status)));
       failed_ = failed_ || (!status.ok() && !reader.is_terminal());
     }
@@ -168,14 +169,19 @@ class ChatCommand : public Command {
   static std::optional<std::string> ReadMessage(LineReader& reader) {
     // Here and nowhere later: a Ctrl-C right after Enter is meant for the answer.
     Interrupted().store(false);
-    std::optional<std::string> line = reader.Read();
-    while (line.has_value() && !line->empty() && line->back() == '\\') {
-      line->back() = '\n';
-      const std::optional<std::string> next = reader.Read();
-      if (!next.has_value()) break;
-      *line += *next;
+    std::string message;
+    std::string line;
+    while (true) {
+      const LineReader::Event event = reader.Read(&line);
+      if (event == LineReader::Event::kEnd && message.empty()) return std::nullopt;
+      if (event == LineReader::Event::kCleared) {
+        message.clear();
+        continue;
+      }
+      message += line;
+      if (line.empty() || line.back() != '\\') return message;
+      message.back() = '\n';
     }
-    return line;
   }
 
   // A line that begins with '/'. False: leave.
@@ -193,7 +199,8 @@ class ChatCommand : public Command {
     } else if (name == "/system") {
       const Status valid = ValidateUtf8(argument);
       if (valid.ok()) conversation.SetSystem(argument);
-      Note(valid.ok() ? "[system message set, conversation forgotten]"
+      Note(valid.ok() ? fmt::format("[system message {}, conversation forgotten]",
+                                    argument.empty() ? "removed" : "set")
                       : fmt::format("kvasir: {}", MessageOf(valid)));
     } else if (name == "/save") {
       if (argument.empty()) {

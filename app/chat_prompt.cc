@@ -16,18 +16,24 @@ std::tm LocalTimeNow() {
   return local;
 }
 
+Status TemplateProblem(const Status& status, std::string_view prefix) {
+  const Status prefixed = WithPrefix(status, prefix);
+  if (prefixed.code() != StatusCode::kResourceExhausted) return prefixed;
+  return MakeStatus(StatusCode::kInvalidArgument, MessageOf(prefixed));
+}
+
 StatusOr<ChatTemplate> LoadChatTemplate(const TextModel& text, const std::string& template_path) {
   if (!template_path.empty()) {
     KV_ASSIGN_OR_RETURN(std::string source, ReadText(template_path));
     StatusOr<ChatTemplate> parsed = ChatTemplate::Parse(std::move(source));
-    if (!parsed.ok()) return WithPrefix(parsed.status(), InputName(template_path));
+    if (!parsed.ok()) return TemplateProblem(parsed.status(), InputName(template_path));
     return parsed;
   }
   if (!text.chat_template().has_value()) {
     return InvalidArgument("has no chat template; give one as a Jinja file");
   }
   StatusOr<ChatTemplate> parsed = ChatTemplate::Parse(*text.chat_template());
-  if (!parsed.ok()) return WithPrefix(parsed.status(), "its chat template");
+  if (!parsed.ok()) return TemplateProblem(parsed.status(), "its chat template");
   return parsed;
 }
 
@@ -47,7 +53,7 @@ StatusOr<std::vector<TokenId>> ChatPrompt::Encode(std::span<const ChatMessage> m
   input.eos_token = text_->eos_text();
   input.now = LocalTimeNow();
   StatusOr<RenderedPrompt> prompt = template_.Render(input);
-  if (!prompt.ok()) return WithPrefix(prompt.status(), "chat template");
+  if (!prompt.ok()) return TemplateProblem(prompt.status(), "chat template");
   return text_->tokenizer().EncodeSegments(prompt->Views());
 }
 

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,10 @@ struct ChatMessage {
 
 // This moment in the local time zone, for templates that ask for the date.
 std::tm LocalTimeNow();
+
+// `status` of parsing or rendering a template: its limits are broken by what the user gave, which
+// is bad input and no fault of the machine.
+Status TemplateProblem(const Status& status, std::string_view prefix);
 
 // The template in the file `template_path` or, when that is empty, the model's own.
 // kInvalidArgument when the model has none, or when it does not parse (naming the file, if any).

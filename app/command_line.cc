@@ -75,8 +75,10 @@ class CommandTree {
     for (size_t depth = 0; depth + 1 < path.size(); ++depth) {
       CLI::App* next = Child(*parent, path[depth]);
       if (next == nullptr) {
-        next = parent->add_subcommand(path[depth], "Measure speed: model");
+        next = parent->add_subcommand(path[depth], "Measure speed: " + path[depth + 1]);
         AddCommonFlags(*next);
+      } else {
+        next->description(next->get_description() + ", " + path[depth + 1]);
       }
       parent = next;
     }
@@ -173,7 +175,8 @@ CLI::Option* FindSettable(CLI::App& app, const std::string& name) {
 std::vector<std::string> SettableNames(CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
-    if (Settable(*option)) names.push_back(option->get_lnames().front());
+    if (!Settable(*option)) continue;
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
   }
   return names;
 }
@@ -286,11 +289,16 @@ StatusOr<std::vector<Setting>> FileSettings(const Args& args) {
 
 std::vector<Setting> EnvironmentSettings(CLI::App& app) {
   std::vector<Setting> settings;
-  for (const std::string& name : SettableNames(app)) {
-    const std::string variable = EnvironmentName(name);
-    const char* value = std::getenv(variable.c_str());
-    if (value == nullptr || *value == '\0') continue;
-    settings.push_back({"", name, {value}, variable});
+  for (const CLI::Option* option : app.get_options()) {
+    if (!Settable(*option)) continue;
+    const std::vector<std::string>& names = option->get_lnames();
+    // Backwards: the last one counts, and of several names that should be the first.
+    for (auto name = names.rbegin(); name != names.rend(); ++name) {
+      const std::string variable = EnvironmentName(*name);
+      const char* value = std::getenv(variable.c_str());
+      if (value == nullptr || *value == '\0') continue;
+      settings.push_back({"", names.front(), {value}, variable});
+    }
   }
   return settings;
 }
@@ -329,6 +337,35 @@ StatusOr<Args> SettingsAsArguments(CommandTree& tree, const Located& located, co
   return result;
 }
 
+// "--name=" as two arguments, the second one empty: CLI11 would take the next argument for the
+// value.
+Args SplitEmptyValues(CommandTree& tree, const Located& located, const Args& args) {
+  CLI::App& app = tree.app(located.command);
+  const auto takes_value = [&app](const std::string& name) {
+    if (name.size() < 2 || name[0] != '-') return false;
+    const CLI::Option* option = app.get_option_no_throw(name);
+    return option != nullptr && option->get_expected_min() > 0;
+  };
+  Args split(args.begin(), args.begin() + static_cast<ptrdiff_t>(located.options_at));
+  for (size_t at = located.options_at; at < args.size(); ++at) {
+    const std::string& arg = args[at];
+    if (arg == "--") {
+      split.insert(split.end(), args.begin() + static_cast<ptrdiff_t>(at), args.end());
+      break;
+    }
+    const bool ends_empty = arg.rfind("--", 0) == 0 && arg.find('=') == arg.size() - 1;
+    const std::string name = ends_empty ? arg.substr(0, arg.size() - 1) : arg;
+    split.push_back(takes_value(name) ? name : arg);
+    if (!takes_value(name)) continue;
+    if (ends_empty) {
+      split.emplace_back();
+    } else if (at + 1 < args.size()) {
+      split.push_back(args[++at]);  // Whatever it looks like.
+    }
+  }
+  return split;
+}
+
 Status CheckExtras(CLI::App& app, const std::string& name) {
   const std::vector<std::string> extras = app.remaining();
   for (const std::string& extra : extras) {
@@ -354,9 +391,10 @@ Status CheckRequired(CLI::App& app, const std::string& name) {
 
 }  // namespace
 
-StatusOr<ParsedCommandLine> ParseCommandLine(const Args& args) {
+StatusOr<ParsedCommandLine> ParseCommandLine(const Args& given) {
   CommandTree tree;
-  KV_ASSIGN_OR_RETURN(const std::optional<Located> located, Locate(tree, args));
+  KV_ASSIGN_OR_RETURN(const std::optional<Located> located, Locate(tree, given));
+  const Args args = located.has_value() ? SplitEmptyValues(tree, *located, given) : given;
   Args all = args;
   std::string name = "kvasir";
   if (located.has_value()) {

@@ -6,6 +6,7 @@
 #include "model/gguf_file.h"
 #include "model/model_report.h"
 #include "model_path.h"
+#include "output.h"
 
 namespace kvasir {
 namespace {
@@ -26,7 +27,7 @@ class InspectCommand : public Command {
     KV_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path_));
     const StatusOr<ModelReport> report = Report(file);
     if (!report.ok()) return WithPrefix(report.status(), path_);
-    fmt::print("{}", json_ ? RenderJson(*report) + "\n" : RenderText(*report));
+    PrintOut("{}", json_ ? RenderJson(*report) + "\n" : RenderText(*report));
     return kExitOk;
   }
 

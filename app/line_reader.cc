@@ -57,18 +57,20 @@ class LineReader::Editor {
     ::history_end(history_);
   }
 
-  std::optional<std::string> Read() {
-    while (true) {
-      cleared_ = false;
-      int count = 0;
-      const char* line = ::el_gets(edit_, &count);
-      if (line == nullptr || count <= 0) return std::nullopt;
-      if (cleared_) continue;
-      std::string text(line, static_cast<size_t>(count));
-      while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-      Remember(text);
-      return text;
-    }
+  Event Read(std::string* text) {
+    cleared_ = false;
+    // Before the prompt appears: el_gets would do it after that, and whoever answers the prompt
+    // with Ctrl-C at once would send a signal.
+    ::el_set(edit_, EL_PREP_TERM, 1);
+    int count = 0;
+    const char* line = ::el_gets(edit_, &count);
+    // First: an empty line that Ctrl-C ended looks like the end of input.
+    if (cleared_) return Event::kCleared;
+    if (line == nullptr || count <= 0) return Event::kEnd;
+    text->assign(line, static_cast<size_t>(count));
+    while (!text->empty() && (text->back() == '\n' || text->back() == '\r')) text->pop_back();
+    Remember(*text);
+    return Event::kLine;
   }
 
  private:
@@ -119,12 +121,12 @@ LineReader::LineReader(std::string prompt, std::string history_path) {
 
 LineReader::~LineReader() = default;
 
-std::optional<std::string> LineReader::Read() {
-  if (editor_ != nullptr) return editor_->Read();
-  std::string line;
-  if (!std::getline(std::cin, line)) return std::nullopt;
-  if (!line.empty() && line.back() == '\r') line.pop_back();
-  return line;
+LineReader::Event LineReader::Read(std::string* line) {
+  line->clear();
+  if (editor_ != nullptr) return editor_->Read(line);
+  if (!std::getline(std::cin, *line)) return Event::kEnd;
+  if (!line->empty() && line->back() == '\r') line->pop_back();
+  return Event::kLine;
 }
 
 }  // namespace kvasir

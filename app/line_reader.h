@@ -2,15 +2,13 @@
 // codes, no prompt).
 //
 // On a terminal libedit edits: arrows, history with up and down, Ctrl-A/E/K/U/R. Ctrl-C clears the
-// line and stays; Ctrl-D on an empty line is the end. The history file is read at construction and
-// appended to; a file that cannot be written is not worth a word.
-// Thread: one.
+// line, empty or not, and stays; Ctrl-D on an empty line is the end. The history file is read at
+// construction and appended to; a file that cannot be written is not worth a word. Thread: one.
 // Source: editline(3).
 #ifndef KVASIR_APP_LINE_READER_H_
 #define KVASIR_APP_LINE_READER_H_
 
 #include <memory>
-#include <optional>
 #include <string>
 
 namespace kvasir {
@@ -23,8 +21,14 @@ class LineReader {
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
-  // The next line without its newline; nullopt at the end of input.
-  std::optional<std::string> Read();
+  enum class Event {
+    kLine,
+    kCleared,  // Ctrl-C: whoever collects several lines drops them.
+    kEnd,      // Of input.
+  };
+
+  // Waits for the next one. For kLine, `line` is it without its newline; otherwise it is empty.
+  Event Read(std::string* line);
 
   bool is_terminal() const { return editor_ != nullptr; }
 

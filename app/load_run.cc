@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "output.h"
 #include "terminal.h"
 
 namespace kvasir {
@@ -60,7 +61,7 @@ LoadResult LoadRun::Run() {
   }
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
-  if (drawn_s_ >= 0.0) fmt::print(stderr, "\r\033[K");
+  if (drawn_s_ >= 0.0) PrintError("\r\033[K");
   MutexLock lock(mutex_);
   for (const LoadRecord& record : result_.records) {
     result_.wall_s = std::max(result_.wall_s, record.end_s);
@@ -138,8 +139,8 @@ void LoadRun::DrawProgress() {
   if (!draws_ || Now() < drawn_s_ + kTickS) return;
   drawn_s_ = Now();
   MutexLock lock(mutex_);
-  fmt::print(stderr, "\r{} {} done, {} under way{}, {:.0f} tokens/s, {} failed, {:.0f} s\033[K",
-             label_, result_.records.size(), asking_,
+  PrintError("\r{} {} done, {} under way{}, {:.0f} tokens/s, {} failed, {:.0f} s\033[K", label_,
+             result_.records.size(), asking_,
              queue_.empty() ? "" : fmt::format(", {} waiting", queue_.size()),
              static_cast<double>(tokens_) / std::max(drawn_s_, kTickS), failed_, drawn_s_);
   std::fflush(stderr);

@@ -11,6 +11,7 @@
 #include "model/reference_forward.h"
 #include "model_flags.h"
 #include "option_values.h"
+#include "output.h"
 
 namespace kvasir {
 namespace {
@@ -53,6 +54,7 @@ class LogitsCommand : public Command {
   }
 
  private:
+  // Ascending, each once.
   StatusOr<std::vector<uint32_t>> Positions(size_t token_count) const {
     std::vector<uint32_t> positions;
     if (positions_ == "all") {
@@ -69,6 +71,9 @@ class LogitsCommand : public Command {
       }
       positions.push_back(position);
     }
+    // Printed in ascending order, each once: they are computed chunk by chunk.
+    std::sort(positions.begin(), positions.end());
+    positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
     return positions;
   }
 
@@ -93,7 +98,7 @@ class LogitsCommand : public Command {
     for (size_t i = 0; i < ids.size(); ++i) {
       line += fmt::format("{}{:.9g}", i ? ", " : "", logits[ids[i]]);
     }
-    fmt::print("{}]}}", line);
+    PrintOut("{}]}}", line);
   }
 
   template <typename Row>
@@ -117,21 +122,18 @@ class LogitsCommand : public Command {
     KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, needs));
     LoadedModel& model = *opened.model;
     KV_RETURN_IF_ERROR(CheckFits(tokens, model.config()));
-    // Printed in ascending order, each once: they are computed chunk by chunk.
-    std::vector<uint32_t> wanted = positions;
-    std::sort(wanted.begin(), wanted.end());
-    wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
 
     // One token beyond would be reused at most; an empty cache reuses none.
     const std::optional<SequenceId> id = model.kv().Open(model.Root(""), tokens);
     if (!id.has_value()) return ResourceExhausted("no sequence is free");
-    fmt::print("{{\"positions\": [");
+    PrintOut("{{\"positions\": [");
     for (size_t done = 0; done < tokens.size();) {
       const size_t rows = std::min<size_t>(kLogitsRows, tokens.size() - done);
-      KV_RETURN_IF_ERROR(ComputeChunk(model, *id, std::span(tokens).subspan(done, rows), wanted));
+      KV_RETURN_IF_ERROR(
+          ComputeChunk(model, *id, std::span(tokens).subspan(done, rows), positions));
       done += rows;
     }
-    fmt::print("\n]}}\n");
+    PrintOut("\n]}}\n");
     model.kv().Close(*id);
     return kExitOk;
   }
@@ -180,7 +182,7 @@ class LogitsCommand : public Command {
     const ReferenceModel model(gguf, config, threads);
     KV_ASSIGN_OR_RETURN(const std::vector<std::vector<double>> rows,
                         model.Logits(tokens, positions));
-    fmt::print("{{\"positions\": [");
+    PrintOut("{{\"positions\": [");
     for (size_t i = 0; i < positions.size(); ++i) {
       const std::vector<double>& row = rows[i];
       const double max = *std::max_element(row.begin(), row.end());
@@ -188,7 +190,7 @@ class LogitsCommand : public Command {
       for (const double logit : row) sum += std::exp(logit - max);
       Print(positions[i], max + std::log(sum), row, BestIds(row));
     }
-    fmt::print("\n]}}\n");
+    PrintOut("\n]}}\n");
     return OkStatus();
   }
 

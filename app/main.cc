@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "command_line.h"
+#include "output.h"
 
 namespace kvasir {
 namespace {
@@ -29,21 +30,18 @@ int Fail(const Status& status) {
   for (char& c : message) {
     if (c == '\n' || c == '\r') c = ' ';
   }
-  std::fflush(stdout);
-  fmt::print(stderr, "kvasir: {}\n", message);
+  PrintError("kvasir: {}\n", message);
   return ExitCodeOf(status);
 }
 
 int Main(const std::vector<std::string>& args) {
   StatusOr<ParsedCommandLine> parsed = ParseCommandLine(args);
   if (!parsed.ok()) return Fail(parsed.status());
-  if (parsed->command == nullptr) {
-    fmt::print("{}", parsed->text);
-    return kExitOk;
-  }
-  const StatusOr<int> exit_code = parsed->command->Run();
+  if (parsed->command == nullptr) Write(stdout, parsed->text);
+  const StatusOr<int> exit_code =
+      parsed->command == nullptr ? StatusOr<int>(kExitOk) : parsed->command->Run();
   if (!exit_code.ok()) return Fail(exit_code.status());
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+  if (std::fflush(stdout) != 0 || OutputFailed()) {
     return Fail(Internal("standard output could not be written"));
   }
   return *exit_code;

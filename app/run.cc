@@ -10,6 +10,7 @@
 #include "command.h"
 #include "model_flags.h"
 #include "option_values.h"
+#include "output.h"
 #include "sampling_flags.h"
 #include "terminal.h"
 #include "text/utf8.h"
@@ -73,15 +74,16 @@ class RunCommand : public Command {
     KV_ASSIGN_OR_RETURN(const Answer answer,
                         GenerateAnswer(model, std::move(prompt), options, [this](auto text) {
                           if (json_) return;
-                          std::fwrite(text.data(), 1, text.size(), stdout);
+                          Write(stdout, text);
                           std::fflush(stdout);
+                          if (OutputFailed()) Interrupted().store(true);  // For nobody.
                         }));
+    if (OutputFailed()) return Internal("standard output could not be written");
     if (json_) {
       PrintJson(answer, options.sampling.seed);
     } else {
-      fmt::print("\n");
-      std::fflush(stdout);
-      fmt::print(stderr, "{}\n", answer.Summary());
+      PrintOut("\n");
+      PrintError("{}\n", answer.Summary());
     }
     return answer.finish == FinishReason::kCancelled ? kExitInterrupted : kExitOk;
   }
@@ -97,6 +99,9 @@ class RunCommand : public Command {
     }
     if (prompt_tokens_.has_value()) {
       if (!system_.empty()) return InvalidArgument("run: --system does not go with token ids");
+      if (!template_path_.empty()) {
+        return InvalidArgument("run: --chat-template does not go with token ids");
+      }
       return OkStatus();
     }
     std::string source = "-p";
@@ -106,6 +111,9 @@ class RunCommand : public Command {
     }
     if (prompt_->empty()) return InvalidArgument("{}: the prompt is empty", source);
     if (raw_ && !system_.empty()) return InvalidArgument("run: --system does not go with --raw");
+    if (raw_ && !template_path_.empty()) {
+      return InvalidArgument("run: --chat-template does not go with --raw");
+    }
     KV_RETURN_IF_ERROR(WithPrefix(ValidateUtf8(*prompt_), source));
     return WithPrefix(ValidateUtf8(system_), "--system");
   }
@@ -140,7 +148,7 @@ class RunCommand : public Command {
                        {"decode_ms", answer.decode_s * 1e3},
                        {"prompt_tok_s", answer.prompt_tok_s()},
                        {"decode_tok_s", answer.decode_tok_s()}};
-    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    PrintOut("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
 
   ModelFlags flags_;

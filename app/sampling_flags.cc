@@ -3,6 +3,7 @@
 #include <random>
 
 #include "option_values.h"
+#include "text/utf8.h"
 
 namespace kvasir {
 
@@ -50,6 +51,7 @@ StatusOr<SamplingOptions> SamplingFlags::ToSamplingOptions(uint32_t vocab_size) 
   }
   for (const std::string& stop : stops) {
     if (stop.empty()) return InvalidArgument("--stop must not be empty");
+    KV_RETURN_IF_ERROR(WithPrefix(ValidateUtf8(stop), "--stop"));
   }
   KV_RETURN_IF_ERROR(options.Validate(vocab_size));
   return options;

@@ -26,6 +26,7 @@
 #include "io/http_server.h"
 #include "model_flags.h"
 #include "option_values.h"
+#include "output.h"
 #include "text_input.h"
 
 namespace kvasir {
@@ -136,7 +137,7 @@ void BlockSignals() {
 }
 
 void Say(const std::string& line) {
-  fmt::print("{}\n", line);
+  PrintOut("{}\n", line);
   std::fflush(stdout);
 }
 
@@ -185,7 +186,7 @@ class ServeCommand : public Command {
     SayReady(serving, *server);
     const int code = ServeUntilSignal(serving, service);
     server->BeginDrain();
-    if (!server->WaitDrained(kFlush)) fmt::print(stderr, "kvasir: closing open connections\n");
+    if (!server->WaitDrained(kFlush)) PrintError("kvasir: closing open connections\n");
     server->Stop();
     return code;
   }
@@ -268,7 +269,7 @@ class ServeCommand : public Command {
     options.log_prompts = log_prompts_;
     options.log = [](const std::string& line) {
       const std::string whole = line + "\n";  // One write a line, so that lines stay whole.
-      std::fwrite(whole.data(), 1, whole.size(), stderr);
+      Write(stderr, whole);
     };
     options.wall_clock = [] { return std::time(nullptr); };
     std::random_device random;
@@ -296,8 +297,7 @@ class ServeCommand : public Command {
     });
     while (!done.load()) {
       if (!SignalWithin(kPoll)) continue;
-      fmt::print(stderr, "kvasir: stopped while loading\n");
-      std::fflush(nullptr);
+      PrintError("kvasir: stopped while loading\n");
       ::_exit(kExitOk);  // Nothing was promised to anybody yet.
     }
     loader.join();
@@ -321,7 +321,7 @@ class ServeCommand : public Command {
       } else if (!template_path_.empty()) {
         return parsed.status();
       } else {
-        fmt::print(stderr, "kvasir: {}: {}; chat requests will be refused\n", flags_.path,
+        PrintError("kvasir: {}: {}; chat requests will be refused\n", flags_.path,
                    MessageOf(parsed.status()));
       }
     }
@@ -368,9 +368,7 @@ class ServeCommand : public Command {
     }
     service.BeginDrain();
     serving.loop->Stop(/*drain=*/true);
-    fmt::print(stderr, "kvasir: draining for up to {} s; a second signal stops now\n",
-               drain_timeout_s_);
-    std::fflush(stderr);
+    PrintError("kvasir: draining for up to {} s; a second signal stops now\n", drain_timeout_s_);
     const TimeUs deadline = serving.clock.Now() + static_cast<TimeUs>(drain_timeout_s_ * 1e6);
     bool cut = false;
     while (!ended.load()) {
@@ -381,7 +379,7 @@ class ServeCommand : public Command {
       break;
     }
     engine.join();
-    if (cut) fmt::print(stderr, "kvasir: stopped before all requests were done\n");
+    if (cut) PrintError("kvasir: stopped before all requests were done\n");
     return kExitOk;
   }
 

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
+
+#include "text_input.h"
 
 namespace kvasir {
 namespace {
@@ -133,6 +134,10 @@ StatusOr<std::vector<Setting>> ParseSettings(std::string_view text, const std::s
   std::vector<Setting> settings;
   std::string section;
   int line_number = 0;
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.substr(0, kByteOrderMark.size()) == kByteOrderMark) {
+    text.remove_prefix(kByteOrderMark.size());  // Some editors write one.
+  }
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = Trim(text.substr(0, end));
@@ -161,12 +166,16 @@ StatusOr<std::vector<Setting>> ParseSettings(std::string_view text, const std::s
 }
 
 StatusOr<std::vector<Setting>> ReadSettingsFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.is_open() || file.bad()) {
-    return NotFound("{}: the configuration file cannot be read", path);
+  // A pipe without a writer would keep every command waiting, a device might never end.
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(status) && !std::filesystem::is_directory(status) &&
+      !std::filesystem::is_regular_file(status) && path != "/dev/null") {
+    return InvalidArgument("{}: the configuration file must be a regular file", path);
   }
-  return ParseSettings(text, path);
+  const StatusOr<std::string> text = ReadText(path);
+  if (!text.ok()) return text.status();
+  return ParseSettings(*text, path);
 }
 
 std::string DefaultSettingsPath() {

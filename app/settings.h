@@ -25,7 +25,8 @@ struct Setting {
 // kInvalidArgument names file and line. `text` is the file's content, `path` names it.
 StatusOr<std::vector<Setting>> ParseSettings(std::string_view text, const std::string& path);
 
-// The file at `path`; kNotFound when it cannot be read.
+// The file at `path`; kNotFound when it cannot be read, kInvalidArgument when it is a directory, a
+// pipe or a device other than /dev/null.
 StatusOr<std::vector<Setting>> ReadSettingsFile(const std::string& path);
 
 // $XDG_CONFIG_HOME/kvasir/config.ini, else ~/.config/kvasir/config.ini; empty without a home.

@@ -10,6 +10,7 @@
 #include "io/mapped_file.h"
 #include "model/gguf_file.h"
 #include "model_path.h"
+#include "output.h"
 #include "text_input.h"
 
 namespace kvasir {
@@ -43,10 +44,17 @@ class TemplateCommand : public Command {
   }
 
   StatusOr<int> Run() override {
+    if (messages_path_ == "-" && tools_path_ == "-") {
+      return InvalidArgument("template: --messages and --tools cannot both be standard input");
+    }
     ChatInput input;
     KV_ASSIGN_OR_RETURN(input.messages_json, ReadText(messages_path_));
     if (!tools_path_.empty()) {
       KV_ASSIGN_OR_RETURN(input.tools_json, ReadText(tools_path_));
+      if (input.tools_json.empty()) {
+        return InvalidArgument("{}: is empty; without tools leave --tools away",
+                               InputName(tools_path_));
+      }
     }
     KV_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path_));
     KV_ASSIGN_OR_RETURN(const std::unique_ptr<TextModel> text, LoadText(file));
@@ -62,8 +70,8 @@ class TemplateCommand : public Command {
       KV_ASSIGN_OR_RETURN(input.now, ParseIsoTime(now_));
     }
     const StatusOr<RenderedPrompt> prompt = parsed->Render(input);
-    if (!prompt.ok()) return WithPrefix(prompt.status(), SourceOf(prompt.status()));
-    std::fwrite(prompt->text.data(), 1, prompt->text.size(), stdout);
+    if (!prompt.ok()) return TemplateProblem(prompt.status(), SourceOf(prompt.status()));
+    Write(stdout, prompt->text);
     return kExitOk;
   }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "command.h"
+#include "output.h"
 
 namespace kvasir {
 namespace {
@@ -19,6 +20,7 @@ static_assert(std::atomic<bool>::is_always_lock_free, "written by a signal handl
 
 termios terminal_before = {};
 std::atomic<bool> terminal_changed{false};
+std::atomic<bool> second_exits{true};
 
 void RestoreTerminal() {
   if (terminal_changed.exchange(false)) ::tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
@@ -26,7 +28,7 @@ void RestoreTerminal() {
 
 void OnInterrupt(int) {
   // The loop looks between steps; whoever is more impatient than that presses again.
-  if (!interrupted.exchange(true)) return;
+  if (!interrupted.exchange(true) || !second_exits.load()) return;
   RestoreTerminal();
   ::_exit(kExitInterrupted);
 }
@@ -35,7 +37,8 @@ void OnInterrupt(int) {
 
 std::atomic<bool>& Interrupted() { return interrupted; }
 
-void CatchInterrupts() {
+void CatchInterrupts(SecondInterrupt second) {
+  second_exits.store(second == SecondInterrupt::kExits);
   struct sigaction action = {};
   action.sa_handler = OnInterrupt;
   ::sigemptyset(&action.sa_mask);
@@ -61,7 +64,7 @@ ProgressBar::ProgressBar(std::string label)
     : label_(std::move(label)), enabled_(IsTerminal(STDERR_FILENO)), start_(Clock::now()) {}
 
 ProgressBar::~ProgressBar() {
-  if (drawn_) fmt::print(stderr, "\r\033[K");
+  if (drawn_) PrintError("\r\033[K");
 }
 
 void ProgressBar::Update(double share) {
@@ -73,9 +76,8 @@ void ProgressBar::Update(double share) {
   drawn_ = true;
   constexpr int kWidth = 30;
   const int filled = static_cast<int>(std::clamp(share, 0.0, 1.0) * kWidth);
-  fmt::print(stderr, "\r{} [{}{}] {:3.0f} %\033[K", label_, std::string(filled, '='),
+  PrintError("\r{} [{}{}] {:3.0f} %\033[K", label_, std::string(filled, '='),
              std::string(static_cast<size_t>(kWidth - filled), ' '), share * 100.0);
-  std::fflush(stderr);
 }
 
 double NowSeconds() {

@@ -8,10 +8,13 @@
 
 namespace kvasir {
 
-// Set by SIGINT once CatchInterrupts was called; whoever acts on it clears it. A second SIGINT
-// while it is still set ends the process at once (exit code 130).
+// Whether a SIGINT while Interrupted() is still set ends the process at once (exit code 130). Not
+// where it would take something with it that a person wants to keep, such as a conversation.
+enum class SecondInterrupt { kExits, kIsIgnored };
+
+// Set by SIGINT once CatchInterrupts was called; whoever acts on it clears it.
 std::atomic<bool>& Interrupted();
-void CatchInterrupts();
+void CatchInterrupts(SecondInterrupt second = SecondInterrupt::kExits);
 
 bool IsTerminal(int descriptor);
 

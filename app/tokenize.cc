@@ -11,6 +11,7 @@
 #include "model/gguf_file.h"
 #include "model_path.h"
 #include "option_values.h"
+#include "output.h"
 #include "text/utf8.h"
 #include "text_input.h"
 
@@ -55,7 +56,7 @@ class TokenizeCommand : public Command {
       if (line.size() > 1) line += ", ";
       line += std::to_string(Index(id));
     }
-    fmt::print("{}]\n", line);
+    PrintOut("{}]\n", line);
     return kExitOk;
   }
 
@@ -95,7 +96,7 @@ class DetokenizeCommand : public Command {
     DecodeOptions options;
     options.special = true;
     const std::string text = tokenizer.Decode(ids, options);
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    Write(stdout, text);
     return kExitOk;
   }
 

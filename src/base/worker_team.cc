@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "base/check.h"
 
@@ -52,13 +53,33 @@ double CgroupCores() {
 
 }  // namespace
 
-WorkerTeam::WorkerTeam(int worker_count) : worker_count_(worker_count) {
+StatusOr<std::unique_ptr<WorkerTeam>> WorkerTeam::Create(int worker_count) {
+  std::unique_ptr<WorkerTeam> team(new WorkerTeam(worker_count, NotStarted{}));
+  if (!team->StartThreads()) {
+    return ResourceExhausted("the system does not grant {} threads", worker_count);
+  }
+  return team;
+}
+
+WorkerTeam::WorkerTeam(int worker_count, NotStarted) : worker_count_(worker_count) {
   KV_CHECK_GE(worker_count, 1);
   KV_CHECK_LE(worker_count, 1024);
-  threads_.reserve(static_cast<size_t>(worker_count - 1));
-  for (int worker = 1; worker < worker_count; ++worker) {
-    threads_.emplace_back([this, worker] { WorkerMain(worker); });
+}
+
+WorkerTeam::WorkerTeam(int worker_count) : WorkerTeam(worker_count, NotStarted{}) {
+  KV_CHECK(StartThreads());
+}
+
+bool WorkerTeam::StartThreads() {
+  threads_.reserve(static_cast<size_t>(worker_count_ - 1));
+  for (int worker = 1; worker < worker_count_; ++worker) {
+    try {
+      threads_.emplace_back([this, worker] { WorkerMain(worker); });
+    } catch (const std::system_error&) {
+      return false;
+    }
   }
+  return true;
 }
 
 WorkerTeam::~WorkerTeam() {

@@ -18,11 +18,16 @@
 #include <thread>
 #include <vector>
 
+#include "base/status.h"
+
 namespace kvasir {
 
 class WorkerTeam {
  public:
-  explicit WorkerTeam(int worker_count);  // REQUIRES: 1 <= worker_count <= 1024.
+  // kResourceExhausted when the system refuses that many threads.
+  // REQUIRES: 1 <= worker_count <= 1024, here and below.
+  static StatusOr<std::unique_ptr<WorkerTeam>> Create(int worker_count);
+  explicit WorkerTeam(int worker_count);  // REQUIRES: the system grants the threads.
   ~WorkerTeam();                          // REQUIRES: no Run in progress.
   WorkerTeam(const WorkerTeam&) = delete;
   WorkerTeam& operator=(const WorkerTeam&) = delete;
@@ -58,6 +63,10 @@ class WorkerTeam {
   static int UsableCores();
 
  private:
+  struct NotStarted {};
+  WorkerTeam(int worker_count, NotStarted);
+  bool StartThreads();  // False: refused; some may run, which the destructor ends.
+
   using Entry = void (*)(void* context, int worker);
   void RunErased(Entry entry, void* context);
   void WorkerMain(int worker);

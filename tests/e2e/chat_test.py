@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -64,6 +65,52 @@ class ChatTest(ProgramTest):
         terminal.type("\x04")
         self.assertEqual(terminal.wait(), 0)
 
+    def test_interrupt_on_an_empty_line_stays(self):
+        terminal = self.open("-n", "8")
+        for _ in range(3):
+            terminal.type("\x03")
+            terminal.read_until(r"\^C")
+            terminal.read_until("> ")
+        (prompt, _, _), _ = self.turn(terminal, "Hello")
+        terminal.type("/quit\r")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_interrupt_drops_a_message_of_several_lines(self):
+        terminal = self.open("-n", "8")
+        (want, _, _), _ = self.turn(terminal, "Hello")
+        terminal.type("/reset\r")
+        terminal.read_until("forgotten")
+        terminal.read_until("> ")
+        terminal.type("many words that nobody should ever see \\\r")
+        terminal.read_until("> ")
+        terminal.type("\x03")
+        terminal.read_until(r"\^C")
+        terminal.read_until("> ")
+        (prompt, _, _), _ = self.turn(terminal, "Hello")
+        self.assertEqual(prompt, want)
+        terminal.type("/quit\r")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_impatience_does_not_end_the_conversation(self):
+        terminal = self.open("--system", "word " * 3000)  # Is read for much longer than three Ctrl-C take.
+        terminal.type("Hello\r")
+        terminal.read_until("Hello\r\n")
+        time.sleep(0.3)
+        for _ in range(3):
+            terminal.type("\x03")
+            time.sleep(0.05)
+        terminal.read_until(r"stopped\]")
+        terminal.read_until("> ")
+        terminal.type("/help\r")
+        terminal.read_until("/save")
+        terminal.type("\x04")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_a_message_that_begins_with_a_slash(self):
+        script = "//help\n"
+        result = self.works("chat", SMOLLM2, "--temp", "0", "-n", "8", stdin=script)
+        self.assertRegex(result.stderr.decode(), rf"\A{STATUS}\n\Z")
+
     def test_what_is_typed_during_an_answer_is_not_lost(self):
         terminal = self.open("-n", "24")
         terminal.type("Write a story about a fox.\r/help\r\x04")
@@ -86,8 +133,11 @@ class ChatTest(ProgramTest):
         self.assertEqual([m["role"] for m in messages], ["system", "user", "assistant"])
         self.assertEqual(messages[0]["content"], "Answer in French.")
         self.assertEqual(messages[1]["content"], "Hello")
-        terminal.type("/save /nonexistent/x\r")
-        terminal.read_until("/nonexistent/x")
+        terminal.type(f"/save {path}/x\r")  # Below a file nobody can write, root included.
+        terminal.read_until("cannot be written: Not a directory")
+        terminal.read_until("> ")
+        terminal.type("/system\r")
+        terminal.read_until("system message removed")
         terminal.read_until("> ")
         terminal.type("/nonsense\r")
         terminal.read_until("no command")

@@ -7,6 +7,7 @@ import select
 import signal
 import struct
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -17,12 +18,14 @@ MODELS = os.environ.get("KVASIR_MODELS_DIR") or os.path.expanduser("~/.cache/kva
 SMOLLM2 = os.path.join(MODELS, "SmolLM2-135M-Instruct.Q4_1.gguf")
 GEMMA = os.path.join(MODELS, "gemma-3-270m-q4_k_m.gguf")
 
+HOME = tempfile.TemporaryDirectory()  # Empty, and gone with this process.
+
 
 def clean_environment(**extra):
     """The environment without the caller's own settings, so that they cannot leak into a test."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("KVASIR_")}
-    environment["XDG_CONFIG_HOME"] = "/nonexistent"
-    environment["XDG_STATE_HOME"] = "/nonexistent"
+    environment["XDG_CONFIG_HOME"] = HOME.name
+    environment["XDG_STATE_HOME"] = HOME.name
     environment.update(extra)
     return environment
 

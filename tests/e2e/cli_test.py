@@ -2,17 +2,20 @@
 
 import json
 import os
+import resource
+import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cli_harness import (GEMMA, SMOLLM2, ProgramTest, clean_environment, gguf_header, gguf_string,  # noqa: E402
+from cli_harness import (BINARY, GEMMA, SMOLLM2, ProgramTest, clean_environment, gguf_header, gguf_string,  # noqa: E402
                          kvasir, need)
 
 COMMANDS = [["run"], ["chat"], ["bench", "model"], ["inspect"], ["logits"], ["template"], ["tokenize"],
-            ["detokenize"]]
+            ["detokenize"], ["serve"]]
 
 
 class HelpTest(ProgramTest):
@@ -37,6 +40,9 @@ class HelpTest(ProgramTest):
                        "--ctx", "--kv-memory", "--system", "--config"):
             self.assertIn(option, text)
 
+    def test_a_group_names_its_members(self):
+        self.assertIn("Measure speed: model, serve", self.works("--help").stdout.decode())
+
     def test_no_command(self):
         self.fails(says="no command")
         self.fails("bench", says="model")
@@ -58,6 +64,82 @@ class HintTest(ProgramTest):
         self.fails("inspect", "a.gguf", "b.gguf", says="b.gguf")
         self.fails("run", "m.gguf", "-n", says="-n needs a value")
         self.fails("run", "m.gguf", "--temp", "warm", says=("--temp", "number", "warm"))
+
+    def test_an_empty_value_after_an_equals_sign_is_that(self):
+        # Neither the next option nor MODEL becomes the value.
+        self.fails("run", "--prompt=", "m.gguf", says="the prompt is empty")
+        self.fails("run", "m.gguf", "--top-k=", "--json", "-p", "x", says="--top-k")
+        self.fails("run", "/nonexistent.gguf", "-p", "--system=", says="/nonexistent.gguf")
+        self.fails("run", "/nonexistent.gguf", "-p", "x", "--system=", "--json", says="/nonexistent.gguf")
+
+
+class OutputTest(ProgramTest):
+    """A full disk under standard output or standard error."""
+
+    def full(self, *args, stream, stdin=b""):
+        with open("/dev/full", "wb") as full:
+            return subprocess.run([BINARY, *args], input=stdin, timeout=120, check=False,
+                                  stdout=full if stream == "stdout" else subprocess.PIPE,
+                                  stderr=full if stream == "stderr" else subprocess.PIPE,
+                                  env=clean_environment())
+
+    def test_standard_output(self):
+        need(SMOLLM2)
+        for args in (["--help"], ["--version"], ["inspect", SMOLLM2], ["tokenize", SMOLLM2],
+                     ["logits", SMOLLM2, "--tokens", "1,2"], ["logits", SMOLLM2, "--tokens", "1", "--reference"],
+                     ["run", SMOLLM2, "-p", "Hi", "-n", "3"], ["run", SMOLLM2, "-p", "Hi", "-n", "3", "--json"]):
+            with self.subTest(args=args):
+                result = self.full(*args, stream="stdout")
+                self.assertEqual(result.returncode, 1)
+                self.assertEqual(result.stderr, b"kvasir: standard output could not be written\n")
+
+    def test_an_answer_that_nobody_gets_is_not_computed(self):
+        need(SMOLLM2)
+        # Would go on to the end of the context otherwise, which takes longer than the limit.
+        result = self.full("run", SMOLLM2, "-p", "Hi", "--ignore-eos", stream="stdout")
+        self.assertEqual(result.returncode, 1)
+
+    def test_standard_error(self):
+        need(SMOLLM2)
+        self.assertEqual(self.full("nonsense", stream="stderr").returncode, 2)
+        self.assertEqual(self.full("inspect", "/nonexistent", stream="stderr").returncode, 2)
+        self.assertEqual(self.full("run", SMOLLM2, "-p", "Hi", "-n", "3", stream="stderr").returncode, 0)
+        result = self.full("chat", SMOLLM2, "-n", "3", stream="stderr", stdin=b"Hi\n/help\nHi\n")
+        self.assertEqual(result.returncode, 0)
+
+    def test_serve_drains_when_nobody_reads_its_log(self):
+        need(SMOLLM2)
+        for reader_gone in (False, True):
+            with self.subTest(reader_gone=reader_gone):
+                if reader_gone:
+                    end, target = os.pipe()
+                    os.close(end)
+                else:
+                    target = os.open("/dev/full", os.O_WRONLY)
+                process = subprocess.Popen([BINARY, "serve", SMOLLM2, "--port", "0"], stdout=subprocess.PIPE,
+                                           stderr=target, env=clean_environment())
+                os.close(target)
+                try:
+                    self.assertIn(b"listening", process.stdout.readline())
+                    self.assertIn(b"ready", process.stdout.readline())
+                    process.send_signal(signal.SIGTERM)
+                    process.communicate(timeout=30)
+                finally:
+                    process.kill()
+                    process.wait()
+                self.assertEqual(process.returncode, 0)
+
+
+class ThreadsTest(ProgramTest):
+    def test_threads_that_the_system_refuses(self):
+        need(SMOLLM2)
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (3_000_000 << 10, 3_000_000 << 10))
+        for command in (["run", SMOLLM2, "-p", "hi", "-n", "1"], ["chat", SMOLLM2]):
+            result = subprocess.run([BINARY, *command, "--threads", "1000"], capture_output=True, timeout=120,
+                                    stdin=subprocess.DEVNULL, env=clean_environment(), preexec_fn=limit,
+                                    check=False)
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertRegex(result.stderr.decode(), r"\Akvasir: [^\n]*1000 threads[^\n]*\n\Z")
 
 
 class SettingsTest(ProgramTest):
@@ -112,6 +194,23 @@ class SettingsTest(ProgramTest):
                    env=clean_environment(KVASIR_THREADS="two"))
         self.fails("logits", SMOLLM2, "--tokens", "1", "--config", "/nonexistent/c.ini",
                    says="/nonexistent/c.ini")
+
+    def test_a_file_that_is_none(self):
+        fifo = os.path.join(self.folder.name, "fifo")
+        os.mkfifo(fifo)
+        for path, says in ((self.folder.name, "directory"), (fifo, "regular file"), ("/dev/zero", "regular file")):
+            with self.subTest(path=path):
+                self.fails("logits", SMOLLM2, "--tokens", "1", "--config", path, says=(path, says), timeout=20)
+        self.assertEqual(self.top(SMOLLM2, "--config", "/dev/null"), 256)
+
+    def test_byte_order_mark(self):
+        self.assertEqual(self.top(SMOLLM2, "--config", self.config("\ufefftop = 3\n")), 3)
+
+    def test_every_long_name_works_in_the_environment(self):
+        for name in ("KVASIR_TEMP", "KVASIR_TEMPERATURE"):
+            self.fails("run", SMOLLM2, "-p", "x", says=(name, "warm"), env=clean_environment(**{name: "warm"}))
+        self.fails("run", SMOLLM2, "-p", "x", says="is 777",
+                   env=clean_environment(KVASIR_TEMP="777", KVASIR_TEMPERATURE="888"))
 
     def test_isa_is_checked(self):
         self.fails("logits", SMOLLM2, "--tokens", "1", says=("KVASIR_ISA", "avx9"),

@@ -117,6 +117,10 @@ class RunTest(ProgramTest):
         self.fails("run", SMOLLM2, "--prompt-tokens", "1,-2", says="-2")
         self.fails("run", SMOLLM2, "--prompt-tokens", "1,,2", says="prompt-tokens")
         self.fails("run", SMOLLM2, "--prompt-tokens", "", says="prompt-tokens")
+        self.fails("run", SMOLLM2, "-p", "x", "--raw", "--chat-template", "t.jinja", says=("--chat-template", "--raw"))
+        self.fails("run", SMOLLM2, "--prompt-tokens", "1", "--chat-template", "t.jinja", says="--chat-template")
+        self.fails("run", SMOLLM2, "-p", "x", "--stop", b"\xff".decode("utf-8", "surrogateescape"),
+                   says=("--stop", "UTF-8"))
         self.fails("run", SMOLLM2, "-p", "word " * 300, "--ctx", "128", says=("128", "context"))
 
     def test_bad_options(self):
@@ -171,6 +175,9 @@ class LogitsTest(ProgramTest):
         fast = self.logits("--tokens", "504,3575,282,4649,314", "--positions", "all", "--top", "3")
         slow = self.logits("--tokens", "504,3575,282,4649,314", "--positions", "all", "--top", "3", "--reference")
         self.assertEqual(len(fast), 5)
+        again = self.logits("--tokens", "504,3575,282", "--positions", "2,0,2", "--top", "3", "--reference")
+        self.assertEqual([row["position"] for row in again], [0, 2])
+        self.assertEqual(again, [slow[0], slow[2]])
         for a, b in zip(fast, slow):
             self.assertEqual(a["ids"][0], b["ids"][0])
             self.assertAlmostEqual(a["logits"][0] - a["logsumexp"], b["logits"][0] - b["logsumexp"], delta=0.2)
@@ -225,6 +232,12 @@ class TemplateTest(ProgramTest):
         self.fails("template", SMOLLM2, "--messages", messages, "--now", "yesterday", says="now")
         self.fails("template", SMOLLM2, "--messages", messages, "--template", self.file("b.jinja", "a\n{% for %}"),
                    says=("b.jinja", "line 2"))
+        # What a template wastes is its author's fault, not the machine's.
+        self.fails("template", SMOLLM2, "--messages", messages, "--template",
+                   self.file("c.jinja", "{% for i in range(100000000) %}{% endfor %}"), says="c.jinja")
+        self.fails("template", SMOLLM2, "--messages", messages, "--tools", self.file("t.json", ""),
+                   says=("t.json", "empty"))
+        self.fails("template", SMOLLM2, "--messages", "-", "--tools", "-", says=("--messages", "--tools"))
 
 
 class BenchTest(ProgramTest):
