@@ -18,7 +18,31 @@ bool IsKnownRole(std::string_view role) {
   return std::find(std::begin(kKnownRoles), std::end(kKnownRoles), role) != std::end(kKnownRoles);
 }
 
+// What JSON calls a value that ParseJson made.
+std::string_view JsonTypeName(const Value& value) {
+  switch (value.kind()) {
+    case Kind::kNone:
+      return "null";
+    case Kind::kBool:
+      return value.as_bool() ? "true" : "false";
+    case Kind::kInt:
+    case Kind::kFloat:
+      return "a number";
+    case Kind::kString:
+      return "a string";
+    case Kind::kSequence:
+      return "an array";
+    default:
+      return "an object";
+  }
+}
+
 StatusOr<Value> ReadJson(std::string_view what, std::string_view json) {
+  // Before anything is built: values take many times the bytes of their JSON.
+  if (json.size() > kMaxChatJsonBytes) {
+    return InvalidArgument("{}: {} bytes of JSON; at most {} MiB are supported", what, json.size(),
+                           kMaxChatJsonBytes >> 20);
+  }
   StatusOr<Value> value = jinja::ParseJson(json);
   if (!value.ok()) return WithPrefix(value.status(), what);
   return value;
@@ -27,19 +51,19 @@ StatusOr<Value> ReadJson(std::string_view what, std::string_view json) {
 // The same messages with known roles marked as the template's.
 StatusOr<Value> CheckMessages(const Value& messages) {
   if (!messages.is_sequence(SequenceType::kList)) {
-    return InvalidArgument("messages: must be an array, not {}", TypeName(messages));
+    return InvalidArgument("messages: must be an array, not {}", JsonTypeName(messages));
   }
   jinja::ValueList checked;
   checked.reserve(messages.items().size());
   for (size_t i = 0; i < messages.items().size(); ++i) {
     const Value& message = messages.items()[i];
     if (!message.is(Kind::kDict)) {
-      return InvalidArgument("messages[{}]: must be an object, not {}", i, TypeName(message));
+      return InvalidArgument("messages[{}]: must be an object, not {}", i, JsonTypeName(message));
     }
     const Value* role = message.dict().Find("role");
     if (role == nullptr) return InvalidArgument("messages[{}]: has no \"role\"", i);
     if (!role->is(Kind::kString)) {
-      return InvalidArgument("messages[{}].role: must be a string, not {}", i, TypeName(*role));
+      return InvalidArgument("messages[{}].role: must be a string, not {}", i, JsonTypeName(*role));
     }
     if (!IsKnownRole(role->view())) {
       checked.push_back(message);
@@ -59,7 +83,8 @@ Status DefineVariables(const ChatInput& input, jinja::Interpreter* interpreter) 
     KV_ASSIGN_OR_RETURN(const Value variables,
                         ReadJson("template variables", input.variables_json));
     if (!variables.is(Kind::kDict)) {
-      return InvalidArgument("template variables: must be an object, not {}", TypeName(variables));
+      return InvalidArgument("template variables: must be an object, not {}",
+                             JsonTypeName(variables));
     }
     for (const auto& [name, value] : variables.dict().entries) {
       interpreter->Define(name.view(), value);
@@ -71,7 +96,7 @@ Status DefineVariables(const ChatInput& input, jinja::Interpreter* interpreter) 
   if (!input.tools_json.empty()) {
     KV_ASSIGN_OR_RETURN(tools, ReadJson("tools", input.tools_json));
     if (!tools.is_sequence(SequenceType::kList) && !tools.is(Kind::kNone)) {
-      return InvalidArgument("tools: must be an array, not {}", TypeName(tools));
+      return InvalidArgument("tools: must be an array, not {}", JsonTypeName(tools));
     }
   }
   interpreter->Define("messages", std::move(messages));

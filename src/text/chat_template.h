@@ -39,6 +39,9 @@ inline constexpr std::string_view kKnownRoles[] = {
     "tool",   "function",  "ipython", "observation",
 };
 
+// The most bytes of messages_json, tools_json and variables_json, each.
+inline constexpr size_t kMaxChatJsonBytes = size_t{32} << 20;
+
 // One rendering's input. JSON is text, so that callers need no common JSON type.
 struct ChatInput {
   std::string messages_json;   // An array of objects, each with a string "role".

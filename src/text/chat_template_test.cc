@@ -166,11 +166,14 @@ TEST(ChatTemplateErrors, BadInputIsNamed) {
     input.messages_json = json;
     return ErrorOf("x", input);
   };
-  EXPECT_EQ(with_messages("{}"), "messages: must be an array, not dict");
-  EXPECT_EQ(with_messages("[1]"), "messages[0]: must be an object, not int");
+  EXPECT_EQ(with_messages("{}"), "messages: must be an array, not an object");
+  EXPECT_EQ(with_messages("null"), "messages: must be an array, not null");
+  EXPECT_EQ(with_messages("\"x\""), "messages: must be an array, not a string");
+  EXPECT_EQ(with_messages("true"), "messages: must be an array, not true");
+  EXPECT_EQ(with_messages("[1]"), "messages[0]: must be an object, not a number");
   EXPECT_EQ(with_messages(R"([{"role": "user"}, {"content": "x"}])"),
             "messages[1]: has no \"role\"");
-  EXPECT_EQ(with_messages(R"([{"role": 5}])"), "messages[0].role: must be a string, not int");
+  EXPECT_EQ(with_messages(R"([{"role": 5}])"), "messages[0].role: must be a string, not a number");
   EXPECT_THAT(with_messages("[{]"), testing::StartsWith("messages: not valid JSON at byte 3"));
   EXPECT_THAT(with_messages(""), testing::StartsWith("messages: not valid JSON at byte"));
   EXPECT_THAT(with_messages("[\"\xff\"]"), testing::StartsWith("messages: not valid JSON at byte"));
@@ -178,10 +181,10 @@ TEST(ChatTemplateErrors, BadInputIsNamed) {
             "messages: JSON nested more than 90 levels deep is not supported");
   input = EmptyInput();
   input.tools_json = "{}";
-  EXPECT_EQ(ErrorOf("x", input), "tools: must be an array, not dict");
+  EXPECT_EQ(ErrorOf("x", input), "tools: must be an array, not an object");
   input = EmptyInput();
   input.variables_json = "[]";
-  EXPECT_EQ(ErrorOf("x", input), "template variables: must be an object, not list");
+  EXPECT_EQ(ErrorOf("x", input), "template variables: must be an object, not an array");
   input = EmptyInput();
   input.now.reset();
   EXPECT_EQ(ErrorOf("{{ strftime_now('%Y') }}", input),

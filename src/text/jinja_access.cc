@@ -13,7 +13,8 @@ std::string_view ObjectName(const Value& value) {
   return value.is(Kind::kDict) ? "dict object" : TypeName(value);
 }
 
-Value MissingMember(const Value& value, const Value& key) {
+StatusOr<Value> MissingMember(Runtime& runtime, const Value& value, const Value& key) {
+  KV_RETURN_IF_ERROR(runtime.Spend(key.weight() / 4));
   TracedText repr;
   if (value.is(Kind::kSequence)) {
     AppendRepr(key, &repr);
@@ -36,7 +37,7 @@ StatusOr<std::optional<Value>> FindItem(Runtime& runtime, const Value& value, co
   int64_t index = key.as_int();
   if (value.is(Kind::kString)) {
     const std::string_view text = value.view();
-    KV_RETURN_IF_ERROR(runtime.Spend(static_cast<int64_t>(text.size() / 64)));
+    KV_RETURN_IF_ERROR(runtime.Spend(static_cast<int64_t>(text.size() / 16)));
     const auto count = static_cast<int64_t>(CodePointCount(text));
     if (index < 0) index += count;
     if (index < 0 || index >= count) return std::optional<Value>();
@@ -168,7 +169,7 @@ StatusOr<Value> GetAttribute(Runtime& runtime, const Value& value, std::string_v
   const Value key = Value::String(name, true);
   KV_ASSIGN_OR_RETURN(std::optional<Value> item, FindItem(runtime, value, key));
   if (item) return std::move(*item);
-  return MissingMember(value, key);
+  return MissingMember(runtime, value, key);
 }
 
 StatusOr<Value> GetItem(Runtime& runtime, const Value& value, const Value& key) {
@@ -178,7 +179,7 @@ StatusOr<Value> GetItem(Runtime& runtime, const Value& value, const Value& key) 
   if (key.is(Kind::kString)) {
     if (auto attribute = FindAttribute(value, key.view())) return std::move(*attribute);
   }
-  return MissingMember(value, key);
+  return MissingMember(runtime, value, key);
 }
 
 StatusOr<Value> GetSlice(Runtime& runtime, const Value& value, const Value& start,

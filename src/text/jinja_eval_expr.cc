@@ -27,6 +27,8 @@ Status Interpreter::EnterNode(int line) {
 
 StatusOr<Value> Interpreter::Evaluate(const Expr& expr) {
   KV_RETURN_IF_ERROR(EnterNode(expr.line));
+  // Names may be as long as the template, and are copied into messages and keys.
+  KV_RETURN_IF_ERROR(At(expr.line, runtime_.SpendOnBytes(expr.text.size())));
   StatusOr<Value> value = EvaluateKind(expr);
   --depth_;
   if (!value.ok()) return At(expr.line, value.status());
@@ -87,6 +89,7 @@ StatusOr<Value> Interpreter::EvaluateKind(const Expr& expr) {
 
 StatusOr<Value> Interpreter::EvaluateName(const Expr& expr) {
   for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
+    KV_RETURN_IF_ERROR(runtime_.Spend(static_cast<int64_t>(scope->variables.size() / 64)));
     if (const Value* value = scope->FindHere(expr.name_id)) return *value;
   }
   if (auto global = FindGlobal(expr.text)) return std::move(*global);
@@ -143,8 +146,7 @@ StatusOr<Value> Interpreter::EvaluateCompare(const Expr& expr) {
       KV_ASSIGN_OR_RETURN(const bool contains, Contains(runtime_, right, left));
       holds = contains == (op == "in");
     } else {
-      KV_RETURN_IF_ERROR(runtime_.SpendOn(left));
-      KV_ASSIGN_OR_RETURN(holds, Compare(op, left, right));
+      KV_ASSIGN_OR_RETURN(holds, Compare(runtime_, op, left, right));
     }
     if (!holds) return Value::Bool(false);
     left = std::move(right);
@@ -216,6 +218,8 @@ Status Interpreter::EvaluateArguments(const ArgumentExprs& exprs, Arguments* arg
   }
   for (const auto& [name, expr] : exprs.named) {
     KV_ASSIGN_OR_RETURN(Value value, Evaluate(*expr));
+    KV_RETURN_IF_ERROR(
+        runtime_.Spend(static_cast<int64_t>(arguments->named.size() / 8 + name.size() / 256)));
     if (arguments->Named(name) != nullptr) {
       return InvalidArgument("the argument '{}' is given twice", name);
     }
@@ -247,6 +251,7 @@ StatusOr<Value> Interpreter::EvaluateCall(const Expr& expr, const Value* caller)
       return CallLoop(expr.line, *static_cast<const LoopObject*>(callee.object()), arguments);
     case Kind::kNative: {
       const auto& native = *static_cast<const NativeObject*>(callee.object());
+      KV_RETURN_IF_ERROR(runtime_.SpendOnCall(native.self, arguments));
       StatusOr<Value> result = native.function(runtime_, native.self, arguments);
       // What a template raises is its own message; everything else names the function.
       if (!result.ok() && native.name != "raise_exception") {
@@ -292,6 +297,9 @@ StatusOr<Value> Interpreter::EvaluateTest(const Expr& expr) {
 Status Interpreter::BindParameters(const Stmt& definition, const Arguments& arguments,
                                    Scope* scope) {
   const auto& parameters = definition.parameters;
+  const size_t named_count = arguments.named.size();
+  KV_RETURN_IF_ERROR(runtime_.Spend(static_cast<int64_t>(
+      parameters.size() * (1 + named_count / 4 + parameters.size() / 64) + named_count)));
   ValueList extra;
   for (size_t i = parameters.size(); i < arguments.positional.size(); ++i) {
     extra.push_back(arguments.positional[i]);

@@ -114,7 +114,7 @@ StatusOr<Value> LoopChanged(Runtime& runtime, const Value& self, const Arguments
   auto& loop = *static_cast<LoopObject*>(self.object());
   if (loop.outer == nullptr) return InvalidArgument("the loop has ended");
   KV_ASSIGN_OR_RETURN(Value seen, runtime.Sequence(arguments.positional, SequenceType::kTuple));
-  KV_RETURN_IF_ERROR(runtime.SpendOn(seen));
+  KV_RETURN_IF_ERROR(runtime.SpendOnComparison(seen, loop.last_changed));
   const bool changed = !loop.has_changed || !Equals(seen, loop.last_changed);
   loop.has_changed = true;
   loop.last_changed = std::move(seen);

@@ -158,7 +158,7 @@ Status Interpreter::Assign(const Target& target, const Value& value) {
   }
   if (target.attribute.empty()) {
     scope_->Set(target.name_id, value);
-    return OkStatus();
+    return runtime_.Spend(static_cast<int64_t>(scope_->variables.size() / 64));
   }
   for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
     const Value* found = scope->FindHere(target.name_id);
@@ -166,7 +166,7 @@ Status Interpreter::Assign(const Target& target, const Value& value) {
     if (!found->is(Kind::kNamespace)) break;
     auto* space = static_cast<NamespaceObject*>(found->object());
     if (space->is_sealed) break;
-    KV_RETURN_IF_ERROR(runtime_.Allocate(192));
+    KV_RETURN_IF_ERROR(runtime_.Allocate(192 + target.attribute.size()));
     space->members.Set(Value::String(target.attribute, true), value);
     return OkStatus();
   }

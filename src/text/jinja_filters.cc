@@ -51,13 +51,16 @@ StatusOr<Value> ApplyFilter(Runtime& runtime, std::string_view name, const Value
     return InvalidArgument("unknown filter '{}' (known: {})", name, KnownFilters());
   }
   KV_RETURN_IF_ERROR(runtime.Spend(1));
+  KV_RETURN_IF_ERROR(runtime.SpendOnCall(input, arguments));
   StatusOr<Value> result = function(runtime, input, arguments);
   if (!result.ok()) return WithPrefix(result.status(), fmt::format("filter '{}'", name));
   return result;
 }
 
-Value FoldCase(const Value& value) {
+StatusOr<Value> FoldCase(Runtime& runtime, const Value& value) {
   if (!value.is(Kind::kString)) return value;
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(value.view().size()));
+  KV_RETURN_IF_ERROR(runtime.Allocate(value.view().size()));
   return Value::String(ChangeCase(value.text(), CaseChange::kLower));
 }
 
@@ -71,6 +74,7 @@ StatusOr<Value> ReadPath(Runtime& runtime, const Value& value, const Value& path
   while (true) {
     const size_t dot = std::min(rest.find('.'), rest.size());
     const std::string_view part = rest.substr(0, dot);
+    KV_RETURN_IF_ERROR(runtime.Spend(1 + static_cast<int64_t>(dot / 16)));
     const bool is_index = !part.empty() && part.size() < 10 &&
                           part.find_first_not_of("0123456789") == std::string_view::npos;
     const Value key =

@@ -31,7 +31,7 @@ NativeFunction FindNative(const std::vector<NativeEntry>& table, std::string_vie
 StatusOr<Value> ReadPath(Runtime& runtime, const Value& value, const Value& path);
 
 // What jinja2 compares when case does not matter: strings in lower case, the rest as it is.
-Value FoldCase(const Value& value);
+StatusOr<Value> FoldCase(Runtime& runtime, const Value& value);
 
 }  // namespace kvasir::jinja
 

@@ -9,7 +9,7 @@ namespace {
 
 StatusOr<Value> LengthFilter(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
-  KV_RETURN_IF_ERROR(runtime.Spend(self.is(Kind::kString) ? self.weight() / 64 : 1));
+  KV_RETURN_IF_ERROR(runtime.Spend(self.is(Kind::kString) ? self.weight() / 16 : 1));
   KV_ASSIGN_OR_RETURN(const int64_t length, Length(self));
   return Value::Int(length);
 }
@@ -128,7 +128,9 @@ struct Keyed {
 Status SortKeyed(Runtime& runtime, bool reverse, std::vector<Keyed>* items) {
   Status failed;
   int64_t weight = 0;
-  for (const Keyed& keyed : *items) weight += 8 + keyed.key.weight();
+  for (const Keyed& keyed : *items) {
+    weight += 8 + keyed.key.weight() * (1 + 4 * keyed.key.container_depth());
+  }
   KV_RETURN_IF_ERROR(runtime.Spend(weight));
   std::stable_sort(items->begin(), items->end(), [&](const Keyed& a, const Keyed& b) {
     if (!failed.ok()) return false;
@@ -143,19 +145,24 @@ Status SortKeyed(Runtime& runtime, bool reverse, std::vector<Keyed>* items) {
 StatusOr<Value> SortKey(Runtime& runtime, const Value& item, const Value* attribute,
                         bool case_sensitive) {
   if (attribute == nullptr || attribute->is(Kind::kNone)) {
-    return case_sensitive ? item : FoldCase(item);
+    if (case_sensitive) return item;
+    return FoldCase(runtime, item);
   }
   if (!attribute->is(Kind::kString) || attribute->view().find(',') == std::string_view::npos) {
     KV_ASSIGN_OR_RETURN(const Value key, ReadPath(runtime, item, *attribute));
-    return case_sensitive ? key : FoldCase(key);
+    if (case_sensitive) return key;
+    return FoldCase(runtime, key);
   }
   ValueList keys;
   std::string_view rest = attribute->view();
   while (true) {
     const size_t comma = std::min(rest.find(','), rest.size());
-    KV_ASSIGN_OR_RETURN(const Value key,
+    KV_ASSIGN_OR_RETURN(Value key,
                         ReadPath(runtime, item, Value::String(rest.substr(0, comma), true)));
-    keys.push_back(case_sensitive ? key : FoldCase(key));
+    if (!case_sensitive) {
+      KV_ASSIGN_OR_RETURN(key, FoldCase(runtime, key));
+    }
+    keys.push_back(std::move(key));
     if (comma == rest.size()) break;
     rest.remove_prefix(comma + 1);
   }
@@ -194,6 +201,7 @@ StatusOr<Value> Extreme(Runtime& runtime, const Value& self, const Arguments& ar
   if (keyed.empty()) return Value::Undefined("no aggregated item, the sequence was empty");
   const Keyed* best = &keyed[0];
   for (const Keyed& entry : keyed) {
+    KV_RETURN_IF_ERROR(runtime.SpendOnComparison(best->key, entry.key));
     KV_ASSIGN_OR_RETURN(const bool better, wants_max ? LessThan(best->key, entry.key)
                                                      : LessThan(entry.key, best->key));
     if (better) best = &entry;
@@ -209,6 +217,8 @@ StatusOr<Value> Unique(Runtime& runtime, const Value& self, const Arguments& arg
   DictObject seen;
   ValueList out;
   for (Keyed& entry : keyed) {
+    KV_RETURN_IF_ERROR(runtime.Spend(2));
+    KV_RETURN_IF_ERROR(runtime.SpendOn(entry.key));
     if (!HashKey(entry.key)) return InvalidArgument("unhashable type: '{}'", TypeName(entry.key));
     if (seen.Find(entry.key) != nullptr) continue;
     seen.Set(entry.key, Value::None());
@@ -227,9 +237,12 @@ StatusOr<Value> DictSort(Runtime& runtime, const Value& self, const Arguments& a
   if (!self.is(Kind::kDict)) return InvalidArgument("needs a dict, not {}", TypeName(self));
   std::vector<Keyed> keyed;
   for (const auto& [key, value] : self.dict().entries) {
-    const Value& sorted = by.view() == "key" ? key : value;
+    Value sorted = by.view() == "key" ? key : value;
+    if (!bound.Truthy(0, false)) {
+      KV_ASSIGN_OR_RETURN(sorted, FoldCase(runtime, sorted));
+    }
     KV_ASSIGN_OR_RETURN(Value pair, runtime.Sequence({key, value}, SequenceType::kTuple));
-    keyed.push_back({bound.Truthy(0, false) ? sorted : FoldCase(sorted), std::move(pair)});
+    keyed.push_back({std::move(sorted), std::move(pair)});
   }
   KV_RETURN_IF_ERROR(SortKeyed(runtime, bound.Truthy(2, false), &keyed));
   ValueList out;
@@ -246,7 +259,10 @@ StatusOr<Value> GroupBy(Runtime& runtime, const Value& self, const Arguments& ar
   for (const Value& item : items) {
     KV_ASSIGN_OR_RETURN(Value key, ReadPath(runtime, item, bound[0]));
     if (key.is(Kind::kUndefined) && bound.has(1)) key = bound[1];
-    keyed.push_back({case_sensitive ? key : FoldCase(key), item});
+    if (!case_sensitive) {
+      KV_ASSIGN_OR_RETURN(key, FoldCase(runtime, key));
+    }
+    keyed.push_back({std::move(key), item});
   }
   KV_RETURN_IF_ERROR(SortKeyed(runtime, false, &keyed));
   ValueList groups;

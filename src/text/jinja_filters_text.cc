@@ -12,6 +12,7 @@ template <CaseChange change>
 StatusOr<Value> CaseFilter(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
   KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(text.size()));
   return runtime.String(ChangeCase(text, change));
 }
 
@@ -19,6 +20,7 @@ StatusOr<Value> CaseFilter(Runtime& runtime, const Value& self, const Arguments&
 StatusOr<Value> Title(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
   KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(text.size()));
   const std::string_view bytes = text.view();
   TracedText out;
   bool starts_word = true;
@@ -40,6 +42,7 @@ StatusOr<Value> ToString(Runtime& runtime, const Value& self, const Arguments& a
 StatusOr<Value> Escape(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
   KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(text.size()));
   TracedText out;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text.view()[i];
@@ -61,6 +64,7 @@ StatusOr<Value> Trim(Runtime& runtime, const Value& self, const Arguments& argum
     return runtime.String(Strip(text, std::nullopt, true, true));
   }
   KV_ASSIGN_OR_RETURN(const TracedText chars, bound.Text(0, ""));
+  KV_RETURN_IF_ERROR(runtime.Spend(static_cast<int64_t>(chars.size())));
   return runtime.String(Strip(text, chars.view(), true, true));
 }
 
@@ -113,6 +117,7 @@ StatusOr<Value> Indent(Runtime& runtime, const Value& self, const Arguments& arg
     if (width > 4096) return ResourceExhausted("a width over 4096");
     indention.Append(std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' '), false);
   }
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(text.size()));
   text.Append("\n", false);  // So that a trailing line end counts as an empty last line.
   const auto lines = LineRanges(text.view());
   KV_RETURN_IF_ERROR(runtime.Allocate(lines.size() * (indention.size() + 32)));
@@ -132,6 +137,7 @@ StatusOr<Value> Center(Runtime& runtime, const Value& self, const Arguments& arg
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"width"}));
   KV_ASSIGN_OR_RETURN(const int64_t width, bound.Int(0, 80));
   KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(text.size()));
   const auto length = static_cast<int64_t>(CodePointCount(text.view()));
   if (width > (1 << 20)) return ResourceExhausted("a width over a million");
   if (width <= length) return runtime.String(text);
@@ -159,6 +165,8 @@ StatusOr<Value> Truncate(Runtime& runtime, const Value& self, const Arguments& a
     return InvalidArgument("needs a string, not {}", TypeName(self));
   }
   KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(text.size() + end.size()));
+  KV_RETURN_IF_ERROR(runtime.Allocate(text.size() * sizeof(size_t)));
   const auto end_length = static_cast<int64_t>(CodePointCount(end.view()));
   if (length < end_length || leeway < 0) {
     return InvalidArgument("length {} or leeway {} is too small", length, leeway);
@@ -179,6 +187,7 @@ StatusOr<Value> Truncate(Runtime& runtime, const Value& self, const Arguments& a
 StatusOr<Value> WordCount(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
   KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(text.size()));
   int64_t count = 0;
   bool in_word = false;
   for (size_t i = 0; i < text.size(); i += CharLength(text.view(), i)) {
@@ -211,6 +220,7 @@ StatusOr<Value> UrlEncode(Runtime& runtime, const Value& self, const Arguments& 
   const bool is_query = self.is(Kind::kDict) || self.is(Kind::kSequence);
   if (!is_query) {
     KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+    KV_RETURN_IF_ERROR(runtime.Spend(static_cast<int64_t>(text.size())));
     AppendQuoted(text, true, &out);
     return runtime.String(std::move(out));
   }
@@ -229,6 +239,7 @@ StatusOr<Value> UrlEncode(Runtime& runtime, const Value& self, const Arguments& 
     if (i > 0) out.Append("&", false);
     KV_ASSIGN_OR_RETURN(const TracedText key, runtime.Text(pairs[i].first));
     KV_ASSIGN_OR_RETURN(const TracedText value, runtime.Text(pairs[i].second));
+    KV_RETURN_IF_ERROR(runtime.Spend(static_cast<int64_t>(key.size() + value.size())));
     AppendQuoted(key, false, &out);
     out.Append("=", false);
     AppendQuoted(value, false, &out);
@@ -265,6 +276,7 @@ class Wrapper {
   std::vector<TracedText> Wrap(size_t begin, size_t end) {
     lines_.clear();
     line_ = TracedText();
+    used_ = 0;
     for (size_t i = begin; i < end;) {
       size_t stop = i;
       const bool space = text_.view()[i] == ' ' || text_.view()[i] == '\t';
@@ -288,31 +300,34 @@ class Wrapper {
            std::isalpha(static_cast<unsigned char>(text[at - 2])) != 0;
   }
 
-  void AddChunk(TracedText chunk, bool space) {
-    size_t length = CodePointCount(chunk.view());
-    const size_t used = CodePointCount(line_.view());
-    if (space && line_.empty() && !lines_.empty()) return;
-    if (used + length <= width_) {
-      line_.Append(chunk);
+  void AddChunk(const TracedText& chunk, bool space) {
+    const std::vector<size_t> offsets = CharOffsets(chunk.view());
+    size_t at = 0;  // Characters of the chunk already placed.
+    while (true) {
+      const size_t length = offsets.size() - 1 - at;
+      if (space && line_.empty() && !lines_.empty()) return;
+      const bool breaks = used_ + length > width_;
+      if (breaks && length > width_ && breaks_long_words_) {
+        const size_t fits =
+            std::max<size_t>(width_ > used_ ? width_ - used_ : 0, line_.empty() ? 1 : 0);
+        line_.AppendSlice(chunk, offsets[at], offsets[at + fits]);
+        Flush();
+        at += fits;
+        continue;
+      }
+      if (breaks) Flush();
+      if (breaks && space) return;
+      line_.AppendSlice(chunk, offsets[at], chunk.size());
+      used_ += length;
       return;
     }
-    if (length > width_ && breaks_long_words_) {
-      const std::vector<size_t> offsets = CharOffsets(chunk.view());
-      const size_t fits =
-          std::max<size_t>(width_ > used ? width_ - used : 0, line_.empty() ? 1 : 0);
-      line_.AppendSlice(chunk, 0, offsets[fits]);
-      Flush();
-      AddChunk(chunk.Slice(offsets[fits], chunk.size()), space);
-      return;
-    }
-    Flush();
-    if (!space) line_.Append(chunk);
   }
 
   void Flush() {
     const size_t end = DropTrailingSpaces(line_.view(), 0, line_.size());
     if (end > 0) lines_.push_back(line_.Slice(0, end));
     line_ = TracedText();
+    used_ = 0;
   }
 
   const size_t width_;
@@ -321,6 +336,7 @@ class Wrapper {
   const TracedText& text_;
   std::vector<TracedText> lines_;
   TracedText line_;
+  size_t used_ = 0;  // Characters in line_.
 };
 
 StatusOr<Value> WordWrap(Runtime& runtime, const Value& self, const Arguments& arguments) {
@@ -353,12 +369,21 @@ StatusOr<Value> WordWrap(Runtime& runtime, const Value& self, const Arguments& a
 StatusOr<Value> StripTags(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
   KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(text.size()));
   const std::string_view bytes = text.view();
   TracedText plain;
+  // Once there is no end of a tag or comment, there is none later; searching again for every '<'
+  // would be quadratic.
+  bool tags_end = true;
+  bool comments_end = true;
   for (size_t i = 0; i < bytes.size();) {
     if (bytes[i] == '<') {
       const bool comment = bytes.substr(i, 4) == "<!--";
-      const size_t close = comment ? bytes.find("-->", i + 4) : bytes.find('>', i);
+      bool& may_end = comment ? comments_end : tags_end;
+      const size_t close = !may_end  ? bytes.npos
+                           : comment ? bytes.find("-->", i + 4)
+                                     : bytes.find('>', i);
+      may_end = close != bytes.npos;
       if (close != bytes.npos) {
         i = close + (comment ? 3 : 1);
         continue;

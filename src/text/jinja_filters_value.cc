@@ -102,7 +102,7 @@ StatusOr<Value> TruncateFloat(double value, const Value& fallback) {
   return Value::Int(static_cast<int64_t>(whole));
 }
 
-StatusOr<Value> ToInt(Runtime&, const Value& self, const Arguments& arguments) {
+StatusOr<Value> ToInt(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"default", "base"}));
   const Value fallback = bound.has(0) ? bound[0] : Value::Int(0);
   KV_ASSIGN_OR_RETURN(const int64_t base, bound.Int(1, 10));
@@ -111,16 +111,18 @@ StatusOr<Value> ToInt(Runtime&, const Value& self, const Arguments& arguments) {
   if (self.is(Kind::kFloat)) return TruncateFloat(self.as_double(), fallback);
   if (self.is(Kind::kUndefined)) return InvalidArgument("{}", self.undefined_hint());
   if (!self.is(Kind::kString)) return fallback;
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(2 * self.view().size()));
   if (const auto value = ParseInt(self.view(), static_cast<int>(base))) return Value::Int(*value);
   if (const auto value = ParseFloat(self.view())) return TruncateFloat(*value, fallback);
   return fallback;
 }
 
-StatusOr<Value> ToFloat(Runtime&, const Value& self, const Arguments& arguments) {
+StatusOr<Value> ToFloat(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"default"}));
   if (self.is_number()) return Value::Float(self.as_double());
   if (self.is(Kind::kUndefined)) return InvalidArgument("{}", self.undefined_hint());
   if (self.is(Kind::kString)) {
+    KV_RETURN_IF_ERROR(runtime.SpendOnChars(self.view().size()));
     if (const auto value = ParseFloat(self.view())) return Value::Float(*value);
   }
   return bound.has(0) ? bound[0] : Value::Float(0);
@@ -190,11 +192,12 @@ StatusOr<Value> ToJson(Runtime& runtime, const Value& self, const Arguments& arg
   return runtime.String(std::move(text));
 }
 
-StatusOr<Value> FileSize(Runtime&, const Value& self, const Arguments& arguments) {
+StatusOr<Value> FileSize(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"binary"}));
   const bool binary = bound.Truthy(0, false);
   std::optional<double> bytes;
   if (self.is_number()) bytes = self.as_double();
+  KV_RETURN_IF_ERROR(runtime.SpendOn(self));
   if (self.is(Kind::kString)) bytes = ParseFloat(self.view());
   if (!bytes) return InvalidArgument("needs a number, not {}", TypeName(self));
   const double base = binary ? 1024 : 1000;

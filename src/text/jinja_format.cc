@@ -131,11 +131,13 @@ TracedText Shorten(const TracedText& text, int64_t characters) {
 
 StatusOr<TracedText> PercentItem(Runtime& runtime, const Value& value, Spec spec) {
   KV_RETURN_IF_ERROR(runtime.Allocate(static_cast<size_t>(spec.width)));
+  KV_RETURN_IF_ERROR(runtime.Spend(4 + (spec.width + std::max<int64_t>(spec.precision, 0)) / 16));
   switch (spec.type) {
     case 's':
     case 'r':
     case 'a': {
-      KV_RETURN_IF_ERROR(runtime.SpendOn(value));
+      KV_RETURN_IF_ERROR(runtime.Spend(value.weight() / 4));
+      KV_RETURN_IF_ERROR(runtime.Allocate(static_cast<size_t>(value.weight())));
       TracedText text;
       if (spec.type == 's') {
         text = ToText(value);
@@ -145,6 +147,7 @@ StatusOr<TracedText> PercentItem(Runtime& runtime, const Value& value, Spec spec
       return Pad(Shorten(text, spec.precision), spec, '>');
     }
     case 'c': {
+      KV_RETURN_IF_ERROR(runtime.SpendOn(value));
       if (value.is(Kind::kString) && CodePointCount(value.view()) == 1) {
         return Pad(value.text(), spec, '>');
       }
@@ -210,6 +213,7 @@ Status ParsePercent(std::string_view text, size_t* i, Spec* spec) {
 }  // namespace
 
 StatusOr<Value> FormatPercent(Runtime& runtime, const TracedText& text, const Value& arguments) {
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(text.size()));
   const bool is_tuple = arguments.is_sequence(SequenceType::kTuple);
   const ValueList values = is_tuple ? arguments.items() : ValueList{arguments};
   const std::string_view format = text.view();
@@ -306,6 +310,7 @@ StatusOr<TracedText> BraceItem(Runtime& runtime, const Value& value, char conver
                                std::string_view spec_text) {
   KV_ASSIGN_OR_RETURN(const Spec spec, ParseBraceSpec(spec_text));
   KV_RETURN_IF_ERROR(runtime.Allocate(static_cast<size_t>(spec.width)));
+  KV_RETURN_IF_ERROR(runtime.Spend(4 + (spec.width + std::max<int64_t>(spec.precision, 0)) / 16));
   if (conversion == '\0' && value.is_number() && !(value.is(Kind::kBool) && spec.type == '\0')) {
     if (spec.type == 's') return InvalidArgument("format code 's' does not fit a number");
     const bool integral_type =
@@ -318,7 +323,8 @@ StatusOr<TracedText> BraceItem(Runtime& runtime, const Value& value, char conver
   if (spec.type != '\0' && spec.type != 's') {
     return InvalidArgument("format code '{}' does not fit {}", spec.type, TypeName(value));
   }
-  KV_RETURN_IF_ERROR(runtime.SpendOn(value));
+  KV_RETURN_IF_ERROR(runtime.Spend(value.weight() / 4));
+  KV_RETURN_IF_ERROR(runtime.Allocate(static_cast<size_t>(value.weight())));
   TracedText text;
   if (conversion == 'r' || conversion == 'a') {
     AppendRepr(value, &text);
@@ -352,6 +358,7 @@ StatusOr<Value> BraceField(Runtime& runtime, std::string_view field, const Argum
     value = *named;
   }
   for (size_t i = end; i < field.size();) {
+    KV_RETURN_IF_ERROR(runtime.Spend(1));
     if (field[i] == '.') {
       const size_t stop = std::min(field.find_first_of(".[", i + 1), field.size());
       KV_ASSIGN_OR_RETURN(value, GetAttribute(runtime, value, field.substr(i + 1, stop - i - 1)));
@@ -375,6 +382,7 @@ StatusOr<Value> BraceField(Runtime& runtime, std::string_view field, const Argum
 }  // namespace
 
 StatusOr<Value> FormatBraces(Runtime& runtime, const TracedText& text, const Arguments& arguments) {
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(text.size()));
   const std::string_view format = text.view();
   TracedText out;
   size_t next = 0;
@@ -410,7 +418,7 @@ StatusOr<Value> FormatBraces(Runtime& runtime, const TracedText& text, const Arg
       conversion = field[mark + 1];
       field = field.substr(0, mark);
     }
-    KV_RETURN_IF_ERROR(runtime.Spend(1));
+    KV_RETURN_IF_ERROR(runtime.Spend(1 + static_cast<int64_t>(arguments.named.size() / 8)));
     KV_ASSIGN_OR_RETURN(const Value value, BraceField(runtime, field, arguments, &next));
     if (nested) {
       const size_t open = spec.find('{');

@@ -37,6 +37,7 @@ StatusOr<std::shared_ptr<DictObject>> DictOf(Runtime& runtime, const Arguments& 
   if (arguments.positional.size() > 1) return InvalidArgument("takes at most one argument");
   for (const Value& source : arguments.positional) {
     if (source.is(Kind::kDict)) {
+      KV_RETURN_IF_ERROR(runtime.SpendOn(source));
       for (const auto& [key, value] : source.dict().entries) dict->Set(key, value);
       continue;
     }
@@ -44,6 +45,7 @@ StatusOr<std::shared_ptr<DictObject>> DictOf(Runtime& runtime, const Arguments& 
     for (const Value& item : pairs) {
       KV_ASSIGN_OR_RETURN(const ValueList pair, Iterate(runtime, item));
       if (pair.size() != 2) return InvalidArgument("needs pairs of key and value");
+      KV_RETURN_IF_ERROR(runtime.SpendOn(pair[0]));
       if (!dict->Set(pair[0], pair[1])) {
         return InvalidArgument("unhashable type: '{}'", TypeName(pair[0]));
       }

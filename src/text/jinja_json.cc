@@ -75,6 +75,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     return Add(std::move(value));
   }
   bool Add(Value value) {
+    if (++values_ > kMaxValues)
+      return Refuse(fmt::format("JSON of more than {} values", kMaxValues));
     if (open_.empty()) {
       result = std::move(value);
     } else if (open_.back().dict != nullptr) {
@@ -85,6 +87,10 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
+  // A value costs up to a kilobyte and a microsecond, however few bytes it has in JSON.
+  static constexpr size_t kMaxValues = 1'000'000;
+
+  size_t values_ = 0;
   std::vector<Container> open_;
 };
 
@@ -174,6 +180,7 @@ class Dumper {
   Status Newline(int level) {
     if (!style_.indent) return OkStatus();
     out_.Append("\n", false);
+    KV_RETURN_IF_ERROR(runtime_.Spend(level / 4));
     KV_RETURN_IF_ERROR(runtime_.Allocate(style_.indent->size() * static_cast<size_t>(level) + 1));
     for (int i = 0; i < level; ++i) out_.Append(*style_.indent);
     return OkStatus();
@@ -186,6 +193,7 @@ class Dumper {
     }
     out_.Append("[", false);
     for (size_t i = 0; i < items.size(); ++i) {
+      KV_RETURN_IF_ERROR(runtime_.Allocate(style_.item_separator.size()));
       if (i > 0) out_.Append(style_.item_separator);
       KV_RETURN_IF_ERROR(Newline(level + 1));
       KV_RETURN_IF_ERROR(Dump(items[i], level + 1));
@@ -228,6 +236,8 @@ class Dumper {
     }
     out_.Append("{", false);
     for (size_t i = 0; i < entries.size(); ++i) {
+      KV_RETURN_IF_ERROR(
+          runtime_.Allocate(style_.item_separator.size() + style_.key_separator.size()));
       if (i > 0) out_.Append(style_.item_separator);
       KV_RETURN_IF_ERROR(Newline(level + 1));
       KV_RETURN_IF_ERROR(DumpKey(entries[i]->first));
@@ -247,7 +257,7 @@ class Dumper {
 }  // namespace
 
 StatusOr<TracedText> DumpJson(Runtime& runtime, const Value& value, const JsonStyle& style) {
-  KV_RETURN_IF_ERROR(runtime.SpendOn(value));
+  KV_RETURN_IF_ERROR(runtime.Spend(value.weight() / 4));
   KV_RETURN_IF_ERROR(runtime.Allocate(static_cast<size_t>(value.weight()) * 2));
   Dumper dumper(&runtime, &style);
   KV_RETURN_IF_ERROR(dumper.Dump(value, 0));

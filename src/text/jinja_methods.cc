@@ -12,7 +12,7 @@ namespace {
 template <CaseChange change>
 StatusOr<Value> CaseMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
-  KV_RETURN_IF_ERROR(runtime.SpendOn(self));
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(self.view().size()));
   return runtime.String(ChangeCase(self.text(), change));
 }
 
@@ -24,6 +24,7 @@ StatusOr<Value> StripMethod(Runtime& runtime, const Value& self, const Arguments
     return runtime.String(Strip(self.text(), std::nullopt, left, right));
   }
   KV_ASSIGN_OR_RETURN(const TracedText chars, bound.Text(0, ""));
+  KV_RETURN_IF_ERROR(runtime.Spend(static_cast<int64_t>(chars.size())));
   return runtime.String(Strip(self.text(), chars.view(), left, right));
 }
 
@@ -60,6 +61,7 @@ StatusOr<Value> Justify(Runtime& runtime, const Value& self, const Arguments& ar
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"width", "fillchar"}, 1));
   KV_ASSIGN_OR_RETURN(const int64_t width, bound.Int(0, 0));
   KV_ASSIGN_OR_RETURN(const TracedText fill, bound.Text(1, " "));
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(self.view().size() + fill.size()));
   if (CodePointCount(fill.view()) != 1) return InvalidArgument("fillchar must be one character");
   const auto length = static_cast<int64_t>(CodePointCount(self.view()));
   if (width <= length) return self;
@@ -68,6 +70,7 @@ StatusOr<Value> Justify(Runtime& runtime, const Value& self, const Arguments& ar
   int64_t left = 0;
   if (side == Side::kRight) left = missing;
   if (side == Side::kCenter) left = missing / 2 + (missing & width & 1);
+  KV_RETURN_IF_ERROR(runtime.Spend(missing / 8));
   TracedText out;
   for (int64_t i = 0; i < left; ++i) out.Append(fill);
   out.Append(self.text());
@@ -78,6 +81,7 @@ StatusOr<Value> Justify(Runtime& runtime, const Value& self, const Arguments& ar
 StatusOr<Value> ZFill(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"width"}, 1));
   KV_ASSIGN_OR_RETURN(const int64_t width, bound.Int(0, 0));
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(self.view().size()));
   const auto length = static_cast<int64_t>(CodePointCount(self.view()));
   if (width <= length) return self;
   if (width > (1 << 20)) return ResourceExhausted("a width over a million");
@@ -92,7 +96,7 @@ StatusOr<Value> ZFill(Runtime& runtime, const Value& self, const Arguments& argu
 template <bool (*predicate)(uint32_t)>
 StatusOr<Value> AllAre(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
-  KV_RETURN_IF_ERROR(runtime.SpendOn(self));
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(self.view().size()));
   const std::string_view text = self.view();
   for (size_t i = 0; i < text.size(); i += CharLength(text, i)) {
     if (!predicate(CodePointAt(text, i))) return Value::Bool(false);
@@ -114,7 +118,7 @@ StatusOr<Value> IsAsciiText(Runtime& runtime, const Value& self, const Arguments
 }
 
 StatusOr<Value> IsIdentifier(Runtime& runtime, const Value& self, const Arguments&) {
-  KV_RETURN_IF_ERROR(runtime.SpendOn(self));
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(self.view().size()));
   const std::string_view text = self.view();
   for (size_t i = 0; i < text.size(); i += CharLength(text, i)) {
     const uint32_t c = CodePointAt(text, i);
@@ -127,6 +131,7 @@ StatusOr<Value> ExpandTabs(Runtime& runtime, const Value& self, const Arguments&
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"tabsize"}));
   KV_ASSIGN_OR_RETURN(const int64_t size, bound.Int(0, 8));
   if (size > 1024) return ResourceExhausted("a tab size over 1024");
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(self.view().size()));
   const TracedText& text = self.text();
   TracedText out;
   int64_t column = 0;
@@ -153,7 +158,7 @@ StatusOr<Value> IsCase(Runtime& runtime, const Value& self, const Arguments&) {
 }
 
 StatusOr<Value> IsTitle(Runtime& runtime, const Value& self, const Arguments&) {
-  KV_RETURN_IF_ERROR(runtime.SpendOn(self));
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(self.view().size()));
   const std::string_view text = self.view();
   bool in_word = false;
   bool found = false;
@@ -168,15 +173,20 @@ StatusOr<Value> IsTitle(Runtime& runtime, const Value& self, const Arguments&) {
 
 StatusOr<Value> SequenceCount(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"value"}, 1));
-  KV_RETURN_IF_ERROR(runtime.SpendOn(self));
-  return Value::Int(std::count_if(self.items().begin(), self.items().end(),
-                                  [&](const Value& item) { return Equals(item, bound[0]); }));
+  int64_t count = 0;
+  for (const Value& item : self.items()) {
+    KV_RETURN_IF_ERROR(runtime.Spend(1));
+    KV_RETURN_IF_ERROR(runtime.SpendOnComparison(item, bound[0]));
+    if (Equals(item, bound[0])) ++count;
+  }
+  return Value::Int(count);
 }
 
 StatusOr<Value> SequenceIndex(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"value"}, 1));
-  KV_RETURN_IF_ERROR(runtime.SpendOn(self));
   for (size_t i = 0; i < self.items().size(); ++i) {
+    KV_RETURN_IF_ERROR(runtime.Spend(1));
+    KV_RETURN_IF_ERROR(runtime.SpendOnComparison(self.items()[i], bound[0]));
     if (Equals(self.items()[i], bound[0])) return Value::Int(static_cast<int64_t>(i));
   }
   return InvalidArgument("the value is not in the {}", TypeName(self));

@@ -61,8 +61,8 @@ std::vector<Range> SplitSpacesFromRight(std::string_view text, int64_t limit) {
 std::vector<Range> SplitBy(std::string_view text, std::string_view separator, int64_t limit) {
   std::vector<Range> ranges;
   size_t begin = 0;
-  for (size_t at = text.find(separator); at != text.npos && limit != 0;
-       at = text.find(separator, begin)) {
+  for (size_t at = FindText(text, separator); at != text.npos && limit != 0;
+       at = FindText(text, separator, begin)) {
     ranges.emplace_back(begin, at);
     begin = at + separator.size();
     --limit;
@@ -73,16 +73,14 @@ std::vector<Range> SplitBy(std::string_view text, std::string_view separator, in
 
 std::vector<Range> SplitByFromRight(std::string_view text, std::string_view separator,
                                     int64_t limit) {
-  std::vector<Range> ranges;
-  size_t end = text.size();
-  while (limit != 0) {
-    const size_t at = text.substr(0, end).rfind(separator);
-    if (at == text.npos) break;
-    ranges.emplace_back(at + separator.size(), end);
-    end = at;
-    --limit;
+  const std::string text_reversed(text.rbegin(), text.rend());
+  const std::string separator_reversed(separator.rbegin(), separator.rend());
+  std::vector<Range> ranges = SplitBy(text_reversed, separator_reversed, limit);
+  for (auto& [begin, end] : ranges) {
+    const size_t swapped = text.size() - end;
+    end = text.size() - begin;
+    begin = swapped;
   }
-  ranges.emplace_back(0, end);
   std::reverse(ranges.begin(), ranges.end());
   return ranges;
 }
@@ -91,15 +89,16 @@ template <bool from_right>
 StatusOr<Value> Split(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"sep", "maxsplit"}));
   KV_ASSIGN_OR_RETURN(const int64_t limit, bound.Int(1, -1));
-  KV_RETURN_IF_ERROR(runtime.SpendOn(self));
   KV_RETURN_IF_ERROR(runtime.Allocate(self.view().size()));
   if (!bound.has(0) || bound[0].is(Kind::kNone)) {
+    KV_RETURN_IF_ERROR(runtime.SpendOnChars(self.view().size()));
     return Pieces(
         runtime, self.text(),
         from_right ? SplitSpacesFromRight(self.view(), limit) : SplitSpaces(self.view(), limit));
   }
   KV_ASSIGN_OR_RETURN(const TracedText separator, bound.Text(0, ""));
   if (separator.empty()) return InvalidArgument("empty separator");
+  KV_RETURN_IF_ERROR(runtime.SpendOnSearch(self.view(), separator.view()));
   return Pieces(runtime, self.text(),
                 from_right ? SplitByFromRight(self.view(), separator.view(), limit)
                            : SplitBy(self.view(), separator.view(), limit));
@@ -107,7 +106,7 @@ StatusOr<Value> Split(Runtime& runtime, const Value& self, const Arguments& argu
 
 StatusOr<Value> SplitLines(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"keepends"}));
-  KV_RETURN_IF_ERROR(runtime.SpendOn(self));
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(self.view().size()));
   const std::string_view text = self.view();
   std::vector<Range> ranges;
   size_t begin = 0;
@@ -131,7 +130,9 @@ StatusOr<Value> Partition(Runtime& runtime, const Value& self, const Arguments& 
   KV_ASSIGN_OR_RETURN(const TracedText separator, bound.Text(0, ""));
   if (separator.empty()) return InvalidArgument("empty separator");
   const std::string_view text = self.view();
-  const size_t at = from_right ? text.rfind(separator.view()) : text.find(separator.view());
+  KV_RETURN_IF_ERROR(runtime.SpendOnSearch(text, separator.view()));
+  const size_t at =
+      from_right ? FindTextFromRight(text, separator.view()) : FindText(text, separator.view());
   std::vector<Range> ranges;
   if (at != text.npos) {
     ranges = {{0, at}, {at, at + separator.size()}, {at + separator.size(), text.size()}};
@@ -151,9 +152,12 @@ bool HasAffix(std::string_view text, std::string_view affix) {
 
 // The part of `self` that start and end (in characters) select, as bytes; nullopt when start lies
 // behind the end of the string.
-StatusOr<std::optional<Range>> Window(const Value& self, const Bound& bound, size_t first) {
+StatusOr<std::optional<Range>> Window(Runtime& runtime, const Value& self, const Bound& bound,
+                                      size_t first) {
   const std::string_view text = self.view();
   if (!bound.has(first) && !bound.has(first + 1)) return std::optional<Range>({0, text.size()});
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(text.size()));
+  KV_RETURN_IF_ERROR(runtime.Allocate(text.size() * sizeof(size_t)));
   const std::vector<size_t> offsets = CharOffsets(text);
   const auto length = static_cast<int64_t>(offsets.size()) - 1;
   const auto read = [&](size_t i, int64_t fallback) -> StatusOr<int64_t> {
@@ -172,7 +176,7 @@ StatusOr<std::optional<Range>> Window(const Value& self, const Bound& bound, siz
 template <bool at_end>
 StatusOr<Value> Affix(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"affix", "start", "end"}, 1));
-  KV_ASSIGN_OR_RETURN(const std::optional<Range> window, Window(self, bound, 1));
+  KV_ASSIGN_OR_RETURN(const std::optional<Range> window, Window(runtime, self, bound, 1));
   ValueList affixes = {bound[0]};
   if (bound[0].is_sequence(SequenceType::kTuple)) {
     KV_ASSIGN_OR_RETURN(affixes, Iterate(runtime, bound[0]));
@@ -182,6 +186,7 @@ StatusOr<Value> Affix(Runtime& runtime, const Value& self, const Arguments& argu
       return InvalidArgument("needs a string or a tuple of strings, not {}", TypeName(affix));
     }
     if (!window) continue;
+    KV_RETURN_IF_ERROR(runtime.SpendOnBytes(affix.view().size()));
     const std::string_view text = self.view().substr(window->first, window->second - window->first);
     if (HasAffix<at_end>(text, affix.view())) return Value::Bool(true);
   }
@@ -203,11 +208,12 @@ template <bool from_right, bool must_exist>
 StatusOr<Value> Find(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"sub", "start", "end"}, 1));
   KV_ASSIGN_OR_RETURN(const TracedText needle, bound.Text(0, ""));
-  KV_RETURN_IF_ERROR(runtime.SpendOn(self));
-  KV_ASSIGN_OR_RETURN(const std::optional<Range> window, Window(self, bound, 1));
+  KV_RETURN_IF_ERROR(runtime.SpendOnSearch(self.view(), needle.view()));
+  KV_ASSIGN_OR_RETURN(const std::optional<Range> window, Window(runtime, self, bound, 1));
   if (window) {
     const std::string_view text = self.view().substr(window->first, window->second - window->first);
-    const size_t at = from_right ? text.rfind(needle.view()) : text.find(needle.view());
+    const size_t at =
+        from_right ? FindTextFromRight(text, needle.view()) : FindText(text, needle.view());
     if (at != text.npos) {
       return Value::Int(
           static_cast<int64_t>(CodePointCount(self.view().substr(0, window->first + at))));
@@ -220,14 +226,14 @@ StatusOr<Value> Find(Runtime& runtime, const Value& self, const Arguments& argum
 StatusOr<Value> Count(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"sub", "start", "end"}, 1));
   KV_ASSIGN_OR_RETURN(const TracedText needle, bound.Text(0, ""));
-  KV_RETURN_IF_ERROR(runtime.SpendOn(self));
-  KV_ASSIGN_OR_RETURN(const std::optional<Range> window, Window(self, bound, 1));
+  KV_RETURN_IF_ERROR(runtime.SpendOnSearch(self.view(), needle.view()));
+  KV_ASSIGN_OR_RETURN(const std::optional<Range> window, Window(runtime, self, bound, 1));
   if (!window) return Value::Int(0);
   const std::string_view text = self.view().substr(window->first, window->second - window->first);
   if (needle.empty()) return Value::Int(static_cast<int64_t>(CodePointCount(text)) + 1);
   int64_t count = 0;
-  for (size_t at = text.find(needle.view()); at != text.npos;
-       at = text.find(needle.view(), at + needle.size())) {
+  for (size_t at = FindText(text, needle.view()); at != text.npos;
+       at = FindText(text, needle.view(), at + needle.size())) {
     ++count;
   }
   return Value::Int(count);

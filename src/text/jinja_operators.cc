@@ -91,7 +91,7 @@ StatusOr<Value> Repeat(Runtime& runtime, const Value& value, int64_t times) {
     return ResourceExhausted("a repeated value is too large");
   }
   KV_RETURN_IF_ERROR(runtime.Allocate(total * (is_string ? 1 : sizeof(Value))));
-  KV_RETURN_IF_ERROR(runtime.Spend(static_cast<int64_t>(total / 16)));
+  KV_RETURN_IF_ERROR(runtime.Spend(static_cast<int64_t>(total / 8)));
   if (is_string) {
     TracedText out;
     if (size > 0) {
@@ -162,15 +162,16 @@ StatusOr<bool> Contains(Runtime& runtime, const Value& container, const Value& i
       if (!item.is(Kind::kString)) {
         return InvalidArgument("'in <string>' needs a string on the left, not {}", TypeName(item));
       }
-      KV_RETURN_IF_ERROR(runtime.Spend(static_cast<int64_t>(container.text().size() / 256)));
-      return container.view().find(item.view()) != std::string_view::npos;
+      KV_RETURN_IF_ERROR(runtime.SpendOnSearch(container.view(), item.view()));
+      return FindText(container.view(), item.view()) != std::string_view::npos;
     case Kind::kDict:
+      KV_RETURN_IF_ERROR(runtime.SpendOn(item));
       if (!HashKey(item)) return InvalidArgument("unhashable type: '{}'", TypeName(item));
       return container.dict().Find(item) != nullptr;
     case Kind::kSequence: {
       KV_ASSIGN_OR_RETURN(const ValueList items, Iterate(runtime, container));
-      KV_RETURN_IF_ERROR(runtime.SpendOn(container));
       for (const Value& candidate : items) {
+        KV_RETURN_IF_ERROR(runtime.SpendOnComparison(candidate, item));
         if (Equals(candidate, item)) return true;
       }
       return false;
@@ -180,7 +181,8 @@ StatusOr<bool> Contains(Runtime& runtime, const Value& container, const Value& i
   }
 }
 
-StatusOr<bool> Compare(std::string_view op, const Value& a, const Value& b) {
+StatusOr<bool> Compare(Runtime& runtime, std::string_view op, const Value& a, const Value& b) {
+  KV_RETURN_IF_ERROR(runtime.SpendOnComparison(a, b));
   if (op == "==") return Equals(a, b);
   if (op == "!=") return !Equals(a, b);
   if (op == "<") return LessThan(a, b);

@@ -26,8 +26,31 @@ Status Runtime::Allocate(size_t bytes) {
   return OkStatus();
 }
 
+Status Runtime::SpendOn(const Value& value) {
+  return Spend(value.weight() / (value.is(Kind::kString) ? 16 : 2));
+}
+
+Status Runtime::SpendOnComparison(const Value& a, const Value& b) {
+  if (a.kind() != b.kind()) return OkStatus();
+  const int64_t weight = std::min(a.weight(), b.weight());
+  if (a.is(Kind::kString)) return Spend(weight / 128);
+  // Ordering compares the rest of a nested list once per level.
+  return Spend(weight * std::max(1, std::min(a.container_depth(), b.container_depth())));
+}
+
+Status Runtime::SpendOnCall(const Value& self, const Arguments& arguments) {
+  const auto size = [](const Value& value) -> size_t {
+    if (!value.is(Kind::kString)) return 0;
+    return value.text().size() + value.text().runs().size() * sizeof(TracedText::Run);
+  };
+  size_t bytes = size(self);
+  for (const Value& value : arguments.positional) bytes += size(value) + 16;
+  for (const auto& [key, value] : arguments.named) bytes += size(key) + size(value) + 256;
+  return SpendOnBytes(bytes);
+}
+
 StatusOr<TracedText> Runtime::Text(const Value& value) {
-  KV_RETURN_IF_ERROR(SpendOn(value));
+  KV_RETURN_IF_ERROR(Spend(value.weight() / (value.is(Kind::kString) ? 16 : 4)));
   KV_RETURN_IF_ERROR(Allocate(static_cast<size_t>(value.weight())));
   return ToText(value);
 }

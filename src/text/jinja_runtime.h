@@ -47,8 +47,20 @@ class Runtime {
   Status Spend(int64_t steps);
   Status Allocate(size_t bytes);
 
-  // Pays for a walk over all of `value`: printing, comparing.
-  Status SpendOn(const Value& value) { return Spend(value.weight() / 16); }
+  // The prices of linear work, so that a step is at most about a tenth of a microsecond.
+  // A walk over all of `value`: hashing, printing.
+  Status SpendOn(const Value& value);
+  // Copying or comparing bytes; work on each character (case, classes, offsets).
+  Status SpendOnBytes(size_t bytes) { return Spend(static_cast<int64_t>(bytes / 256)); }
+  Status SpendOnChars(size_t bytes) { return Spend(static_cast<int64_t>(bytes / 4)); }
+  // One FindText.
+  Status SpendOnSearch(std::string_view text, std::string_view needle) {
+    return Spend(1 + static_cast<int64_t>((text.size() + needle.size()) / 16));
+  }
+  // One Equals or LessThan.
+  Status SpendOnComparison(const Value& a, const Value& b);
+  // Handing `self` and `arguments` to a native function, which may copy or compare every string.
+  Status SpendOnCall(const Value& self, const Arguments& arguments);
 
   // str(value).
   StatusOr<TracedText> Text(const Value& value);
@@ -127,7 +139,7 @@ StatusOr<Value> BinaryOperation(Runtime& runtime, std::string_view op, const Val
 StatusOr<Value> Negate(const Value& value);
 StatusOr<bool> Contains(Runtime& runtime, const Value& container, const Value& item);
 // op: == != < <= > >=.
-StatusOr<bool> Compare(std::string_view op, const Value& a, const Value& b);
+StatusOr<bool> Compare(Runtime& runtime, std::string_view op, const Value& a, const Value& b);
 
 // Errors: unknown names (with those known), bad arguments.
 StatusOr<Value> ApplyFilter(Runtime& runtime, std::string_view name, const Value& input,

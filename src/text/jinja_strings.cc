@@ -1,5 +1,9 @@
 #include "text/jinja_strings.h"
 
+#include <algorithm>
+#include <bitset>
+#include <cstring>
+
 #include "text/jinja_unicode.h"
 
 namespace kvasir::jinja {
@@ -35,7 +39,74 @@ bool IsFinalSigma(std::string_view text, size_t at) {
          (after >= text.size() || !IsCased(CodePointAt(text, after)));
 }
 
+constexpr size_t kShortNeedle = 256;
+
+// Knuth, Morris, Pratt; jumps to the next first byte while nothing matches.
+// REQUIRES: 0 < needle.size() <= kShortNeedle.
+size_t FindShort(std::string_view text, std::string_view needle, size_t from) {
+  uint16_t border[kShortNeedle];  // Of needle[0, i]: its longest prefix that is also its suffix.
+  border[0] = 0;
+  for (size_t i = 1, length = 0; i < needle.size(); ++i) {
+    while (length > 0 && needle[i] != needle[length]) length = border[length - 1];
+    if (needle[i] == needle[length]) ++length;
+    border[i] = static_cast<uint16_t>(length);
+  }
+  size_t matched = 0;
+  for (size_t i = from; i < text.size(); ++i) {
+    if (matched == 0) {
+      i = text.find(needle[0], i);
+      if (i == text.npos) return i;
+    }
+    while (matched > 0 && text[i] != needle[matched]) matched = border[matched - 1];
+    if (text[i] == needle[matched]) ++matched;
+    if (matched == needle.size()) return i + 1 - matched;
+  }
+  return text.npos;
+}
+
+// The characters of a string. Built once, since the string may be as long as the one it strips.
+class CharSet {
+ public:
+  explicit CharSet(std::string_view chars) {
+    for (size_t i = 0; i < chars.size(); i += CharLength(chars, i)) {
+      const uint32_t c = CodePointAt(chars, i);
+      if (c < 128) {
+        ascii_.set(c);
+      } else {
+        others_.push_back(c);
+      }
+    }
+    std::sort(others_.begin(), others_.end());
+  }
+
+  bool Has(uint32_t c) const {
+    return c < 128 ? ascii_.test(c) : std::binary_search(others_.begin(), others_.end(), c);
+  }
+
+ private:
+  std::bitset<128> ascii_;
+  std::vector<uint32_t> others_;
+};
+
 }  // namespace
+
+size_t FindText(std::string_view text, std::string_view needle, size_t from) {
+  if (from > text.size() || needle.size() > text.size() - from) return text.npos;
+  if (needle.empty()) return from;
+  if (needle.size() <= kShortNeedle) return FindShort(text, needle, from);
+  // glibc's two-way search: linear, without memory.
+  const void* found = memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
+  if (found == nullptr) return text.npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t FindTextFromRight(std::string_view text, std::string_view needle) {
+  if (needle.size() <= 16) return text.rfind(needle);
+  const std::string text_reversed(text.rbegin(), text.rend());
+  const std::string needle_reversed(needle.rbegin(), needle.rend());
+  const size_t at = FindText(text_reversed, needle_reversed);
+  return at == text.npos ? at : text.size() - at - needle.size();
+}
 
 TracedText ChangeCase(const TracedText& text, CaseChange change) {
   TracedText out;
@@ -63,19 +134,16 @@ TracedText Strip(const TracedText& text, std::optional<std::string_view> chars, 
     if (right) end = DropTrailingSpaces(bytes, begin, end);
     return text.Slice(begin, end);
   }
-  const auto in_set = [&](std::string_view character) {
-    // A whole character of the set: a match inside another's bytes is impossible in UTF-8.
-    return chars->find(character) != std::string_view::npos;
-  };
+  const CharSet set(*chars);
   while (left && begin < end) {
     const size_t length = CharLength(bytes, begin);
-    if (!in_set(bytes.substr(begin, length))) break;
+    if (!set.Has(CodePointAt(bytes, begin))) break;
     begin += length;
   }
   while (right && end > begin) {
     size_t start = end - 1;
     while (start > begin && (static_cast<unsigned char>(bytes[start]) & 0xc0) == 0x80) --start;
-    if (!in_set(bytes.substr(start, end - start))) break;
+    if (!set.Has(CodePointAt(bytes, start))) break;
     end = start;
   }
   return text.Slice(begin, end);
@@ -84,12 +152,12 @@ TracedText Strip(const TracedText& text, std::optional<std::string_view> chars, 
 StatusOr<TracedText> Replace(Runtime& runtime, const TracedText& text, std::string_view from,
                              const TracedText& to, int64_t limit) {
   const std::string_view bytes = text.view();
-  KV_RETURN_IF_ERROR(runtime.Spend(static_cast<int64_t>(bytes.size() / 64)));
+  KV_RETURN_IF_ERROR(runtime.SpendOnSearch(bytes, from));
   TracedText out;
   size_t done = 0;
   size_t search = 0;
   while (limit != 0) {
-    const size_t found = from.empty() ? search : bytes.find(from, search);
+    const size_t found = from.empty() ? search : FindText(bytes, from, search);
     if (found == std::string_view::npos || found > bytes.size()) break;
     KV_RETURN_IF_ERROR(runtime.Spend(1));
     KV_RETURN_IF_ERROR(runtime.Allocate(to.size()));

@@ -16,6 +16,11 @@ namespace kvasir::jinja {
 
 enum class CaseChange : uint8_t { kUpper, kLower, kTitle, kCapitalize, kSwap, kFold };
 
+// Like text.find(needle, from) and text.rfind(needle), in time linear in both; see
+// Runtime::SpendOnSearch.
+size_t FindText(std::string_view text, std::string_view needle, size_t from = 0);
+size_t FindTextFromRight(std::string_view text, std::string_view needle);
+
 // Each resulting character has the trust of the one it came from.
 TracedText ChangeCase(const TracedText& text, CaseChange change);
 

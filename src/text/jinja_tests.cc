@@ -44,6 +44,7 @@ template <bool (*wanted)(uint32_t), bool (*unwanted)(uint32_t)>
 StatusOr<Value> CaseTest(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
   KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(text.size()));
   bool found = false;
   for (size_t i = 0; i < text.size(); i += CharLength(text.view(), i)) {
     const uint32_t c = CodePointAt(text.view(), i);
@@ -71,11 +72,12 @@ StatusOr<Value> IsDivisibleBy(Runtime& runtime, const Value& self, const Argumen
   return Modulo(runtime, self, bound[0], 0);
 }
 
-StatusOr<Value> IsSameAs(Runtime&, const Value& self, const Arguments& arguments) {
+StatusOr<Value> IsSameAs(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"other"}, 1));
   const Value& other = bound[0];
   if (self.kind() != other.kind()) return Value::Bool(false);
   // Python shares equal short strings and small ints; templates compare such.
+  if (self.is(Kind::kString)) KV_RETURN_IF_ERROR(runtime.SpendOn(self));
   if (self.is_number() || self.is(Kind::kString)) return Value::Bool(Equals(self, other));
   return Value::Bool(self.object() == other.object());
 }
@@ -92,9 +94,8 @@ template <Order order>
 StatusOr<Value> CompareTest(Runtime& runtime, const Value& self, const Arguments& arguments) {
   static constexpr std::string_view kOperators[] = {"==", "!=", "<", "<=", ">", ">="};
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"other"}, 1));
-  KV_RETURN_IF_ERROR(runtime.SpendOn(self));
   KV_ASSIGN_OR_RETURN(const bool holds,
-                      Compare(kOperators[static_cast<size_t>(order)], self, bound[0]));
+                      Compare(runtime, kOperators[static_cast<size_t>(order)], self, bound[0]));
   return Value::Bool(holds);
 }
 
@@ -173,6 +174,7 @@ StatusOr<bool> ApplyTest(Runtime& runtime, std::string_view name, const Value& i
     return InvalidArgument("unknown test '{}' (known: {})", name, known);
   }
   KV_RETURN_IF_ERROR(runtime.Spend(1));
+  KV_RETURN_IF_ERROR(runtime.SpendOnCall(input, arguments));
   const StatusOr<Value> result = function(runtime, input, arguments);
   if (!result.ok()) return WithPrefix(result.status(), fmt::format("test '{}'", name));
   return IsTruthy(*result);

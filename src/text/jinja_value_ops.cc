@@ -13,6 +13,19 @@ bool ListsEqual(const ValueList& a, const ValueList& b) {
   return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), Equals);
 }
 
+// Of two dicts, with the keys alone or key and value in each item; in linear time.
+bool ViewsEqual(const ValueList& a, const ValueList& b, bool has_values) {
+  if (a.size() != b.size()) return false;
+  DictObject other;
+  for (const Value& item : b) {
+    other.Set(has_values ? item.items()[0] : item, has_values ? item.items()[1] : Value());
+  }
+  return std::all_of(a.begin(), a.end(), [&](const Value& item) {
+    const Value* found = other.Find(has_values ? item.items()[0] : item);
+    return found != nullptr && (!has_values || Equals(*found, item.items()[1]));
+  });
+}
+
 // Python compares dict keys and items views as sets, values by identity; generators by identity.
 bool SequencesEqual(const Value& a, const Value& b) {
   if (a.object() == b.object()) return true;
@@ -24,11 +37,7 @@ bool SequencesEqual(const Value& a, const Value& b) {
       return ListsEqual(a.items(), b.items());
     case SequenceType::kDictKeys:
     case SequenceType::kDictItems:
-      return a.items().size() == b.items().size() &&
-             std::all_of(a.items().begin(), a.items().end(), [&](const Value& item) {
-               return std::any_of(b.items().begin(), b.items().end(),
-                                  [&](const Value& other) { return Equals(item, other); });
-             });
+      return ViewsEqual(a.items(), b.items(), a.sequence_type() == SequenceType::kDictItems);
     default:
       return false;
   }
