@@ -71,6 +71,11 @@ class Conversation {
     std::vector<ChatMessage> messages = messages_;
     messages.push_back({"user", text});
     KV_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, prompt_.Encode(messages));
+    const uint32_t context = model_.context_tokens();
+    if (tokens.size() >= context) {
+      return InvalidArgument("the conversation has {} tokens, the context {}; /reset starts over",
+                             tokens.size(), context);
+    }
     KV_ASSIGN_OR_RETURN(const Answer answer,
                         GenerateAnswer(model_, std::move(tokens), options_, [](auto piece) {
                           Write(stdout, piece);
@@ -79,7 +84,11 @@ class Conversation {
     PrintOut("\n");
     std::string note = answer.Summary();
     if (answer.finish == FinishReason::kCancelled) note += ", stopped";
-    if (answer.finish == FinishReason::kLength) note += ", cut at the length limit";
+    if (answer.finish == FinishReason::kLength) {
+      note += answer.prompt_tokens + answer.tokens.size() >= context
+                  ? ", the context is full: /reset starts over"
+                  : ", cut at the length limit";
+    }
     Note("[" + note + "]");
     messages.push_back({"assistant", answer.text});
     messages_ = std::move(messages);

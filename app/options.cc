@@ -37,13 +37,15 @@ OptionHandle& OptionHandle::Group(const char* title) {
 }
 
 OptionHandle& OptionHandle::Range(double low, double high) {
-  option_->check([low, high](const std::string& text) {
+  // transform() puts it before the check for a whole number, whose range is the wider one.
+  const auto problem = [low, high](std::string& text) {
     double value = 0.0;
     const bool number = CLI::detail::lexical_cast(text, value);
     if (number && value >= low && value <= high) return std::string();
     return "must be from " + CLI::detail::to_string(static_cast<int64_t>(low)) + " to " +
            CLI::detail::to_string(static_cast<int64_t>(high)) + ", is " + text;
-  });
+  };
+  option_->transform(CLI::Validator(problem, ""));
   return *this;
 }
 

@@ -1,11 +1,28 @@
 #include "sampling_flags.h"
 
+#include <algorithm>
 #include <random>
+#include <string>
 
 #include "option_values.h"
 #include "text/utf8.h"
 
 namespace kvasir {
+namespace {
+
+// SamplingOptions begins a message with the name of a field; here they are options.
+Status AboutOption(const Status& status) {
+  if (status.ok()) return status;
+  const std::string message(MessageOf(status));
+  const size_t end = std::min(message.find(' '), message.size());
+  std::string name = message.substr(0, end);
+  if (name == "temperature") name = "temp";
+  if (name == "repetition_penalty") name = "repeat-penalty";
+  std::replace(name.begin(), name.end(), '_', '-');
+  return MakeStatus(status.code(), "--" + name + message.substr(end));
+}
+
+}  // namespace
 
 void SamplingFlags::Register(Options& options) {
   const auto number = [&options](const char* name, auto* value, const char* description) {
@@ -53,7 +70,7 @@ StatusOr<SamplingOptions> SamplingFlags::ToSamplingOptions(uint32_t vocab_size) 
     if (stop.empty()) return InvalidArgument("--stop must not be empty");
     KV_RETURN_IF_ERROR(WithPrefix(ValidateUtf8(stop), "--stop"));
   }
-  KV_RETURN_IF_ERROR(options.Validate(vocab_size));
+  KV_RETURN_IF_ERROR(AboutOption(options.Validate(vocab_size)));
   return options;
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
 namespace kvasir {
@@ -34,6 +35,15 @@ TEST(WorkerTeam, EveryWorkerRunsTheProgramOnce) {
   std::atomic<int> calls[4] = {};
   for (int i = 0; i < 100; ++i) team.Run([&](int worker) { ++calls[worker]; });
   for (auto& count : calls) EXPECT_EQ(count.load(), 100);
+}
+
+TEST(WorkerTeam, CreateStartsTheWorkers) {
+  StatusOr<std::unique_ptr<WorkerTeam>> team = WorkerTeam::Create(3);
+  ASSERT_TRUE(team.ok());
+  EXPECT_EQ((*team)->worker_count(), 3);
+  std::atomic<int> calls[3] = {};
+  (*team)->Run([&](int worker) { ++calls[worker]; });
+  for (auto& count : calls) EXPECT_EQ(count.load(), 1);
 }
 
 TEST(WorkerTeam, UsableCoresIsPositive) { EXPECT_GE(WorkerTeam::UsableCores(), 1); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <system_error>
 #include <thread>
 
 #include "base/check.h"
@@ -72,7 +73,11 @@ void ForEachOnThreads(size_t count, int threads, const std::function<void(size_t
   };
   std::vector<std::thread> others;
   for (size_t t = 1; t < std::min(count, static_cast<size_t>(threads)); ++t) {
-    others.emplace_back(work);
+    try {
+      others.emplace_back(work);
+    } catch (const std::system_error&) {
+      break;  // The system grants no more; those that run share the work.
+    }
   }
   work();
   for (std::thread& thread : others) thread.join();

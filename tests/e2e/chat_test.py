@@ -8,7 +8,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cli_harness import GEMMA, SMOLLM2, ProgramTest, Terminal, clean_environment, need  # noqa: E402
+from cli_harness import GEMMA, SMOLLM2, ProgramTest, Terminal, clean_environment, kvasir, need  # noqa: E402
 
 STATUS = r"\[(\d+) prompt tokens \((\d+) reused\), (\d+) generated, [\d.]+ tokens/s[^\]]*\]"
 
@@ -154,6 +154,14 @@ class ChatTest(ProgramTest):
         self.assertGreaterEqual(len(result.stdout.splitlines()), 2)
         self.assertNotIn(b"> ", result.stdout)
         self.assertRegex(result.stderr.decode(), rf"\A{STATUS}\n{STATUS}\n\Z")
+
+    def test_a_full_context_says_what_helps(self):
+        script = "Hello\n" + "word " * 100 + "\n"
+        result = kvasir("chat", SMOLLM2, "--temp", "0", "--ctx", "64", stdin="Tell a long story.\n" + script)
+        self.assertEqual(result.returncode, 1)
+        notes = result.stderr.decode().splitlines()
+        self.assertIn("the context is full: /reset starts over", notes[0])
+        self.assertRegex(notes[-1], r"kvasir: the conversation has \d+ tokens, the context 64; /reset")
 
     def test_a_model_without_template(self):
         need(GEMMA)

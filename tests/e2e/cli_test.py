@@ -209,7 +209,7 @@ class SettingsTest(ProgramTest):
     def test_every_long_name_works_in_the_environment(self):
         for name in ("KVASIR_TEMP", "KVASIR_TEMPERATURE"):
             self.fails("run", SMOLLM2, "-p", "x", says=(name, "warm"), env=clean_environment(**{name: "warm"}))
-        self.fails("run", SMOLLM2, "-p", "x", says="is 777",
+        self.fails("run", SMOLLM2, "-p", "x", says="--temp is 777",
                    env=clean_environment(KVASIR_TEMP="777", KVASIR_TEMPERATURE="888"))
 
     def test_isa_is_checked(self):

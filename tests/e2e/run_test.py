@@ -124,10 +124,10 @@ class RunTest(ProgramTest):
         self.fails("run", SMOLLM2, "-p", "word " * 300, "--ctx", "128", says=("128", "context"))
 
     def test_bad_options(self):
-        for options, says in [(["-n", "0"], "max-tokens"), (["-n", "-3"], "max-tokens"), (["-n", "x"], "max-tokens"),
-                              (["--temp", "-1"], "temperature"), (["--temp", "nan"], "temperature"),
-                              (["--top-p", "0"], "top_p"), (["--top-p", "1.5"], "top_p"), (["--min-p", "2"], "min_p"),
-                              (["--repeat-penalty", "0"], "repetition_penalty"), (["--top-k", "-1"], "top-k"),
+        for options, says in [(["-n", "0"], "max-tokens"), (["-n", "-3"], "must be from 1 to"), (["-n", "x"], "max-tokens"),
+                              (["--temp", "-1"], "--temp is"), (["--temp", "1e99"], "--temp is"), (["--temp", "nan"], "--temp is"),
+                              (["--top-p", "0"], "--top-p is"), (["--top-p", "1.5"], "--top-p is"), (["--min-p", "2"], "--min-p is"),
+                              (["--repeat-penalty", "0"], "--repeat-penalty is"), (["--top-k", "-1"], "top-k"),
                               (["--logit-bias", "5"], "logit-bias"), (["--logit-bias", "99999:1"], "99999"),
                               (["--stop", ""], "stop"), (["--threads", "0"], "threads"), (["--seed", "-1"], "seed"),
                               (["--seed", "99999999999999999999"], "seed"), (["--seed", "x"], "seed"),
