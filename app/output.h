@@ -7,11 +7,11 @@
 #ifndef KVASIR_APP_OUTPUT_H_
 #define KVASIR_APP_OUTPUT_H_
 
-#include <fmt/core.h>
-
 #include <cstdio>
 #include <string_view>
 #include <utility>
+
+#include "base/status.h"  // fmt: third-party headers come through base/ only.
 
 namespace kvasir {
 
