@@ -16,6 +16,7 @@ using testing::HasSubstr;
 ChatInput InputOf(std::string messages) {
   ChatInput input;
   input.messages_json = std::move(messages);
+  input.now = ParseIsoTime("2026-01-02T03:04:05").value();
   return input;
 }
 
@@ -159,8 +160,13 @@ TEST(ChatTemplateLimits, WorkOnManyPiecesIsPaidFor) {
   const std::string setup =
       "{% set r = range(50000) %}{% set p = range(50000) | list %}"
       "{% set d = dict(r | batch(2)) %}{% set e = dict(r | batch(2)) %}"
+      "{% set t = ((((((1, 2) * 5000,),),),),) %}"
       "{% set nested = [[[[[[[[p]]]]]]]] %}{% set other = [[[[[[[[p + [1]]]]]]]]] %}";
   for (const char* expression : {
+           "[t] | unique | list",
+           "t in {t: 1}",
+           "1.1 | round(300)",
+           "strftime_now('%c' * 500)",
            "p == p + []",
            "p < p + []",
            "nested < other",

@@ -201,6 +201,7 @@ StatusOr<Value> Extreme(Runtime& runtime, const Value& self, const Arguments& ar
   if (keyed.empty()) return Value::Undefined("no aggregated item, the sequence was empty");
   const Keyed* best = &keyed[0];
   for (const Keyed& entry : keyed) {
+    KV_RETURN_IF_ERROR(runtime.Spend(2));
     KV_RETURN_IF_ERROR(runtime.SpendOnComparison(best->key, entry.key));
     KV_ASSIGN_OR_RETURN(const bool better, wants_max ? LessThan(best->key, entry.key)
                                                      : LessThan(entry.key, best->key));

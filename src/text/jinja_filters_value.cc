@@ -141,12 +141,13 @@ double RoundTo(double value, int64_t precision) {
   return std::nearbyint(value / scale) * scale;
 }
 
-StatusOr<Value> Round(Runtime&, const Value& self, const Arguments& arguments) {
+StatusOr<Value> Round(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"precision", "method"}));
   KV_ASSIGN_OR_RETURN(const int64_t precision, bound.Int(0, 0));
   KV_ASSIGN_OR_RETURN(const TracedText method, bound.Text(1, "common"));
   if (!self.is_number()) return InvalidArgument("needs a number, not {}", TypeName(self));
   if (precision < -300 || precision > 300) return InvalidArgument("precision out of range");
+  KV_RETURN_IF_ERROR(runtime.Spend(4 + std::abs(precision) / 4));
   const double value = self.as_double();
   if (method.view() == "common") {
     if (self.is(Kind::kFloat)) return Value::Float(RoundTo(value, precision));

@@ -134,6 +134,7 @@ StatusOr<Value> StrftimeNow(Runtime& runtime, const Value&, const Arguments& arg
   if (!runtime.now()) return InvalidArgument("the caller gave no time");
   if (format.size() > 1024) return InvalidArgument("a format over 1024 bytes");
   if (format.empty()) return Value::String(TracedText());
+  KV_RETURN_IF_ERROR(runtime.Spend(8 * static_cast<int64_t>(format.size())));
   // Widths such as %1000000d are a GNU extension that Python does not promise.
   for (size_t i = 0; i + 1 < format.size(); ++i) {
     if (format.view()[i] != '%') continue;

@@ -168,11 +168,11 @@ class Dumper {
         break;
     }
     if (c < 0x20 || (style_.ensure_ascii && c > 0x7e && c < 0x10000)) {
-      return c == 0x7f ? "\x7f" : fmt::format("\\u{:04x}", c);
+      return c == 0x7f ? "\x7f" : HexEscape('u', c, 4);
     }
     if (style_.ensure_ascii && c >= 0x10000) {
-      return fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((c - 0x10000) >> 10),
-                         0xdc00 + ((c - 0x10000) & 0x3ff));
+      return HexEscape('u', 0xd800 + ((c - 0x10000) >> 10), 4) +
+             HexEscape('u', 0xdc00 + ((c - 0x10000) & 0x3ff), 4);
     }
     return std::string(bytes.substr(i, CharLength(bytes, i)));
   }

@@ -27,7 +27,9 @@ Status Runtime::Allocate(size_t bytes) {
 }
 
 Status Runtime::SpendOn(const Value& value) {
-  return Spend(value.weight() / (value.is(Kind::kString) ? 16 : 2));
+  if (value.is(Kind::kString)) return Spend(value.weight() / 16);
+  // The hash key of a nested tuple is copied once per level.
+  return Spend(value.weight() * value.container_depth());
 }
 
 Status Runtime::SpendOnComparison(const Value& a, const Value& b) {

@@ -95,6 +95,14 @@ std::vector<size_t> CharOffsets(std::string_view text) {
   return offsets;
 }
 
+std::string HexEscape(char kind, uint32_t code_point, int digits) {
+  std::string out = {'\\', kind};
+  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) {
+    out += "0123456789abcdef"[(code_point >> shift) & 15];
+  }
+  return out;
+}
+
 bool AppendUtf8(uint32_t code_point, std::string* out) {
   if (code_point > 0x10ffff || (code_point >= 0xd800 && code_point < 0xe000)) return false;
   utf8proc_uint8_t buffer[4];

@@ -23,6 +23,8 @@ size_t CodePointCount(std::string_view text);
 std::vector<size_t> CharOffsets(std::string_view text);
 // Appends `code_point` as UTF-8; false for surrogates and values above 0x10ffff.
 bool AppendUtf8(uint32_t code_point, std::string* out);
+// "\\u00e9": a backslash, `kind` and `digits` hexadecimal digits.
+std::string HexEscape(char kind, uint32_t code_point, int digits);
 bool IsValidUtf8(std::string_view text);
 
 // Python's str.isspace() and the line ends of str.splitlines().

@@ -69,9 +69,9 @@ void AppendStringRepr(const TracedText& text, TracedText* out) {
     } else if (c == '\t') {
       escaped = "\\t";
     } else if (!IsPrintable(c)) {
-      escaped = c < 0x100     ? fmt::format("\\x{:02x}", c)
-                : c < 0x10000 ? fmt::format("\\u{:04x}", c)
-                              : fmt::format("\\U{:08x}", c);
+      escaped = c < 0x100     ? HexEscape('x', c, 2)
+                : c < 0x10000 ? HexEscape('u', c, 4)
+                              : HexEscape('U', c, 8);
     } else {
       escaped = bytes.substr(i, length);
     }
