@@ -136,7 +136,7 @@ StatusOr<TracedText> PercentItem(Runtime& runtime, const Value& value, Spec spec
     case 's':
     case 'r':
     case 'a': {
-      KV_RETURN_IF_ERROR(runtime.Spend(value.weight() / 4));
+      KV_RETURN_IF_ERROR(runtime.Spend(value.weight() / 2));
       KV_RETURN_IF_ERROR(runtime.Allocate(static_cast<size_t>(value.weight())));
       TracedText text;
       if (spec.type == 's') {
@@ -323,7 +323,7 @@ StatusOr<TracedText> BraceItem(Runtime& runtime, const Value& value, char conver
   if (spec.type != '\0' && spec.type != 's') {
     return InvalidArgument("format code '{}' does not fit {}", spec.type, TypeName(value));
   }
-  KV_RETURN_IF_ERROR(runtime.Spend(value.weight() / 4));
+  KV_RETURN_IF_ERROR(runtime.Spend(value.weight() / 2));
   KV_RETURN_IF_ERROR(runtime.Allocate(static_cast<size_t>(value.weight())));
   TracedText text;
   if (conversion == 'r' || conversion == 'a') {
