@@ -179,6 +179,20 @@ TEST_F(EngineLoopTest, StopNowEndsEverythingOnce) {
   }
 }
 
+// Who has the last event of a request in hand finds no trace of it in the gauges.
+TEST_F(EngineLoopTest, GaugesAreRightWhenTheEndIsTold) {
+  GenerateRequest request = Request(4);
+  request.options.max_new_tokens = 3;
+  auto submitted = client_->Submit(std::move(request), [] {});
+  ASSERT_TRUE(submitted.ok());
+  bool ended = false;
+  while (!ended) {
+    loop_->RunOnce();
+    ended = submitted->stream->Take().end.has_value();
+    EXPECT_EQ(client_->snapshot().scheduler.running, ended ? 0u : 1u);
+  }
+}
+
 // The waker is called when there is something new, and not once for each event of an unread stream.
 TEST_F(EngineLoopTest, WakerIsCalledWhenTheStreamWasEmpty) {
   int wakes = 0;
@@ -188,6 +202,7 @@ TEST_F(EngineLoopTest, WakerIsCalledWhenTheStreamWasEmpty) {
   ASSERT_TRUE(submitted.ok());
   for (int i = 0; i < 50; ++i) loop_->RunOnce();
   EXPECT_EQ(wakes, 1);
+  EXPECT_EQ(client_->snapshot().scheduler.running, 0u);
   const TokenStream::Batch batch = submitted->stream->Take();
   EXPECT_TRUE(batch.accepted);
   EXPECT_EQ(batch.events.size(), 10u);

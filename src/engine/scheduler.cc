@@ -109,9 +109,13 @@ const StepPlan& Scheduler::Plan(TimeUs now, StepOutcome* outcome) {
   Admit(now);
   PlanRows(now);
   FillBlocks();
+  CountPlaces();
+  return plan_;
+}
+
+void Scheduler::CountPlaces() {
   counters_.running = static_cast<uint32_t>(running_.size());
   counters_.waiting = static_cast<uint32_t>(queue_.size());
-  return plan_;
 }
 
 void Scheduler::ExpireRequests(TimeUs now, StepOutcome* outcome) {

@@ -139,6 +139,7 @@ class Scheduler {
   bool ReserveFor(Choice& choice, uint32_t rows);
   void AddToBatch(Choice& choice, uint32_t rows);
   void FillBlocks();
+  void CountPlaces();
   void PublishInFlight(Choice& choice, uint32_t start);
   void AddSample(const Choice& choice, uint32_t logits_row);
   size_t StartSiblings(Choice& stem, size_t next_sample, TimeUs now);

@@ -174,6 +174,7 @@ void Scheduler::Commit(std::span<const SampledToken> tokens, std::span<const Sam
     }
   }
   planned_.clear();
+  CountPlaces();
 }
 
 void Scheduler::PublishInFlight(Choice& choice, uint32_t start) {
