@@ -11,27 +11,13 @@
 
 #include "base/rng.h"
 #include "engine/engine_client.h"
+#include "engine/letters_for_test.h"
 #include "model/fake_model_runner.h"
 
 namespace kvasir {
 namespace {
 
-constexpr uint32_t kVocab = 27;
-
-std::unique_ptr<Tokenizer> Letters() {
-  static const std::string letters = "abcdefghijklmnopqrstuvwxyz";
-  VocabularySource source;
-  source.model = "gpt2";
-  source.pre = "gpt-2";
-  for (size_t i = 0; i < letters.size(); ++i) {
-    source.tokens.push_back(std::string_view(letters).substr(i, 1));
-  }
-  source.tokens.push_back("<|im_end|>");
-  source.types.assign(kVocab, 1);
-  source.types.back() = 3;
-  source.eos = 26;
-  return std::move(Tokenizer::Create(source)).value();
-}
+constexpr uint32_t kVocab = kLettersVocab;
 
 class EngineLoopTest : public ::testing::Test {
  protected:

@@ -15,31 +15,15 @@
 #include <map>
 #include <sstream>
 
+#include "engine/letters_for_test.h"
 #include "engine/scheduler.h"
 #include "model/fake_model_runner.h"
 
 namespace kvasir {
 namespace {
 
-constexpr uint32_t kVocab = 27;
+constexpr uint32_t kVocab = kLettersVocab;
 constexpr TimeUs kStepUs = 10'000;
-
-std::unique_ptr<Tokenizer> Letters() {
-  static const std::string letters = "abcdefghijklmnopqrstuvwxyz";
-  VocabularySource source;
-  source.model = "gpt2";
-  source.pre = "gpt-2";
-  for (size_t i = 0; i < letters.size(); ++i) {
-    source.tokens.push_back(std::string_view(letters).substr(i, 1));
-  }
-  source.tokens.push_back("<|im_end|>");
-  source.types.assign(kVocab, 1);
-  source.types.back() = 3;
-  source.eos = 26;
-  auto tokenizer = Tokenizer::Create(source);
-  EXPECT_TRUE(tokenizer.ok());
-  return std::move(tokenizer).value();
-}
 
 using Arguments = std::map<std::string, std::string>;
 
