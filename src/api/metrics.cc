@@ -82,6 +82,10 @@ void AppendScheduler(const EngineSnapshot& engine, Exposition* out) {
              static_cast<double>(engine.last_step_us) * 1e-6);
   out->Gauge("kvasir_engine_macs_per_second", "Learned speed of the forward pass",
              engine.macs_per_us * 1e6);
+  out->Counter("kvasir_engine_lock_waits_total",
+               "Locks that the engine thread found held by another one", engine.lock_waits.count);
+  out->Counter("kvasir_engine_lock_wait_seconds_total", "How long it waited for them",
+               std::chrono::duration<double>(engine.lock_waits.time).count());
   // Rows are packed: there is nothing to pad.
   out->Counter("kvasir_engine_padding_rows_total", "Rows computed for nobody", 0);
 }
@@ -98,7 +102,10 @@ void AppendKv(const EngineSnapshot& engine, Exposition* out) {
                kv.published_nodes);
   out->Counter("kvasir_kv_duplicate_blocks_total", "Blocks computed though they were cached",
                kv.duplicate_nodes);
-  out->Counter("kvasir_kv_copies_total", "Blocks copied by copy-on-write", kv.copies);
+  // KV in pages stays where it was written until it is evicted: nothing else is copied.
+  out->Header("kvasir_kv_copies_total", "counter", "KV blocks copied, by reason");
+  out->Line("kvasir_kv_copies_total", "reason=\"copy_on_write\"", kv.copies);
+  out->Line("kvasir_kv_copies_total", "reason=\"other\"", 0);
   out->Counter("kvasir_kv_failed_reserves_total", "Times the KV memory was too small at once",
                kv.failed_reserves);
   out->Header("kvasir_kv_evictions_total", "counter", "Blocks evicted");

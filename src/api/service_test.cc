@@ -116,6 +116,8 @@ TEST(ApiMetrics, HistogramsAreCumulative) {
   const std::string ready = metrics.Render("m", EngineSnapshot(), HttpServerCounters());
   for (const char* name :
        {"kvasir_engine_running_sequences 0", "kvasir_kv_hit_tokens_total 0",
+        "kvasir_engine_lock_waits_total 0", "kvasir_engine_lock_wait_seconds_total 0",
+        "kvasir_engine_padding_rows_total 0", "kvasir_kv_copies_total{reason=\"copy_on_write\"} 0",
         "kvasir_http_connections_open 0", "vllm:num_requests_running{model_name=\"m\"} 0",
         "vllm:prefix_cache_hits_total{model_name=\"m\"} 0"}) {
     EXPECT_NE(ready.find(name), std::string::npos) << name;

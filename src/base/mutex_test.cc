@@ -84,5 +84,32 @@ TEST(CondVar, WaitUntilReturnsAtTheDeadlineWithTheLockHeld) {
   }
 }
 
+TEST(LockWaits, CountTheLocksThatSomebodyElseHeldOfThisThreadOnly) {
+  Mutex mutex;
+  const auto wait_of_a_thread = [&](auto&& meanwhile) {
+    LockWaits waits;
+    std::thread waiter([&] {
+      MutexLock lock(mutex);
+      waits = LockWaits::OfThisThread();
+    });
+    meanwhile();
+    waiter.join();
+    return waits;
+  };
+  EXPECT_EQ(wait_of_a_thread([] {}).count, 0u);
+  const LockWaits before = LockWaits::OfThisThread();
+  LockWaits waited;
+  while (waited.count == 0) {  // A thread that starts late finds the lock free.
+    mutex.Lock();
+    waited = wait_of_a_thread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      mutex.Unlock();
+    });
+  }
+  EXPECT_EQ(waited.count, 1u);
+  EXPECT_GT(waited.time.count(), 0);
+  EXPECT_EQ(LockWaits::OfThisThread().count, before.count);
+}
+
 }  // namespace
 }  // namespace kvasir

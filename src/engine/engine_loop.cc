@@ -137,6 +137,7 @@ void EngineLoop::PublishSnapshot(uint64_t rows, TimeUs elapsed_us) {
     snapshot_.last_step_us = elapsed_us;
   }
   snapshot_.macs_per_us = scheduler_.cost_model().macs_per_us();
+  snapshot_.lock_waits = LockWaits::OfThisThread();
 }
 
 EngineSnapshot EngineLoop::snapshot() const {

@@ -44,6 +44,7 @@ struct EngineSnapshot {
   uint64_t last_step_rows = 0;
   TimeUs last_step_us = 0;
   double macs_per_us = 0;
+  LockWaits lock_waits;  // Of the engine thread.
 };
 
 class EngineLoop {
