@@ -10,6 +10,7 @@ namespace kvasir {
 namespace {
 // Longest sleep without work; a lost wake-up would cost no more.
 constexpr TimeUs kLongestSleepUs = 1'000'000;
+constexpr TokenId kNoChoice{-1};  // No draft is that.
 }  // namespace
 
 EngineLoop::EngineLoop(const Options& options, ModelRunner& runner, KvCache& kv,
@@ -23,7 +24,7 @@ EngineLoop::EngineLoop(const Options& options, ModelRunner& runner, KvCache& kv,
   KV_CHECK_LE(options.scheduler.max_batch_tokens, runner.limits().max_rows);
   KV_CHECK_LE(options.scheduler.max_batch, runner.limits().max_sequences);
   KV_CHECK_LE(options.scheduler.max_logits_rows, runner.limits().max_logits_rows);
-  tokens_.reserve(options.scheduler.max_batch);
+  tokens_.reserve(options.scheduler.max_batch + options.scheduler.max_logits_rows);
   PublishSnapshot(0, 0);
 }
 
@@ -98,8 +99,14 @@ void EngineLoop::Act(const StepPlan& plan) {
   tokens_.clear();
   for (const PlannedSample& sample : plan.samples) {
     const std::span<const float> logits = runner_.logits(sample.logits_row);
+    // After a wrong guess nobody asks what would have followed it.
+    const TokenId before = tokens_.empty() ? kNoChoice : tokens_.back().token;
     SampledToken& sampled = tokens_.emplace_back();
-    sampled.token = sample.sequence->Choose(logits, scratch_);
+    if (!sample.ahead.empty() && sample.ahead.back() != before) {
+      sampled.token = kNoChoice;
+      continue;
+    }
+    sampled.token = sample.sequence->Choose(logits, scratch_, sample.ahead);
     if (sample.want_logprobs) {
       sampled.logprobs = ReportLogProbs(logits, sampled.token, sample.top_logprobs, scratch_);
     }

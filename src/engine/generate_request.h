@@ -64,7 +64,9 @@ struct RequestSummary {
   // tokenizing generated text anew made the difference.
   std::optional<uint32_t> diverged_at;
   bool diverged_by_retokenization = false;
-  uint32_t generated_tokens = 0;  // All choices.
+  uint32_t generated_tokens = 0;       // All choices.
+  uint32_t draft_tokens = 0;           // Guessed tokens that were verified, all choices,
+  uint32_t accepted_draft_tokens = 0;  // and those of them that were right.
   uint32_t preemptions = 0;
   TimeUs queue_us = 0;    // Arrival to first admission.
   TimeUs prefill_us = 0;  // Admission to first token.

@@ -166,29 +166,42 @@ void Sampler::NoteGenerated(TokenId token) {
   ++seen_[static_cast<size_t>(Index(token))].generated;
 }
 
-void Sampler::Adjust(std::span<float> logits) const {
+void Sampler::Penalize(TokenId token, uint32_t times_generated, std::span<float> logits) const {
+  float& logit = logits[static_cast<size_t>(Index(token))];
+  if (logit > 0.0f) {
+    logit /= options_.repetition_penalty;
+  } else {
+    logit *= options_.repetition_penalty;
+  }
+  if (times_generated == 0) return;
+  logit -= options_.presence_penalty;
+  logit -= options_.frequency_penalty * static_cast<float>(times_generated);
+}
+
+void Sampler::Adjust(std::span<float> logits, std::span<const TokenId> ahead) const {
   for (const auto& [id, bias] : options_.logit_bias) logits[static_cast<size_t>(Index(id))] += bias;
+  if (!options_.has_penalties()) return;
+  const auto count_in = [](std::span<const TokenId> tokens, TokenId id) {
+    return static_cast<uint32_t>(std::count(tokens.begin(), tokens.end(), id));
+  };
   for (const TokenId id : seen_ids_) {
-    float& logit = logits[static_cast<size_t>(Index(id))];
-    const Seen& seen = seen_[static_cast<size_t>(Index(id))];
-    if (logit > 0.0f) {
-      logit /= options_.repetition_penalty;
-    } else {
-      logit *= options_.repetition_penalty;
-    }
-    if (seen.generated == 0) continue;
-    logit -= options_.presence_penalty;
-    logit -= options_.frequency_penalty * static_cast<float>(seen.generated);
+    Penalize(id, seen_[static_cast<size_t>(Index(id))].generated + count_in(ahead, id), logits);
+  }
+  for (size_t i = 0; i < ahead.size(); ++i) {
+    if (seen_[static_cast<size_t>(Index(ahead[i]))].listed) continue;
+    if (count_in(ahead.first(i), ahead[i]) > 0) continue;
+    Penalize(ahead[i], count_in(ahead, ahead[i]), logits);
   }
 }
 
 TokenId Sampler::Sample(std::span<const float> logits, uint64_t position, SamplerScratch& scratch,
-                        std::span<const TokenId> banned) const {
+                        std::span<const TokenId> banned, std::span<const TokenId> ahead) const {
   KV_CHECK_EQ(logits.size(), vocab_size_);
   KV_CHECK_EQ(scratch.adjusted.size(), vocab_size_);
-  if (!options_.logit_bias.empty() || !seen_ids_.empty() || !banned.empty()) {
+  const bool penalized = !seen_ids_.empty() || (options_.has_penalties() && !ahead.empty());
+  if (!options_.logit_bias.empty() || penalized || !banned.empty()) {
     std::copy(logits.begin(), logits.end(), scratch.adjusted.begin());
-    Adjust(scratch.adjusted);
+    Adjust(scratch.adjusted, ahead);
     for (const TokenId id : banned) scratch.adjusted[static_cast<size_t>(Index(id))] = -INFINITY;
     logits = scratch.adjusted;
   }

@@ -44,10 +44,11 @@ class Sampler {
   void NoteGenerated(TokenId token);
 
   // The token to stand at `position` (its index in the sequence, prompt included), none of
-  // `banned`. Does not note it. Rows without a finite maximum (all -infinity or NaN) give ArgMax's
-  // answer. REQUIRES: logits.size() == vocab_size, ids of `banned` below it.
+  // `banned`. Does not note it. `ahead`: generated tokens before `position` that were not noted
+  // yet; the answer is as if they had been. Rows without a finite maximum (all -infinity or NaN)
+  // give ArgMax's answer. REQUIRES: logits.size() == vocab_size, all ids below it.
   TokenId Sample(std::span<const float> logits, uint64_t position, SamplerScratch& scratch,
-                 std::span<const TokenId> banned = {}) const;
+                 std::span<const TokenId> banned = {}, std::span<const TokenId> ahead = {}) const;
 
   const SamplingOptions& options() const { return options_; }
 
@@ -57,7 +58,8 @@ class Sampler {
     bool listed = false;  // Is in seen_ids_.
   };
   void List(TokenId token);
-  void Adjust(std::span<float> logits) const;
+  void Adjust(std::span<float> logits, std::span<const TokenId> ahead) const;
+  void Penalize(TokenId token, uint32_t times_generated, std::span<float> logits) const;
 
   SamplingOptions options_;
   uint32_t vocab_size_;

@@ -28,11 +28,14 @@ Scheduler::Scheduler(const SchedulerOptions& options, const CostModel::Options& 
   // The steady step must not grow them.
   queue_.reserve(options.max_queue + options.max_batch);
   running_.reserve(options.max_batch);
+  decode_.reserve(options.max_batch);
   prefill_.reserve(options.max_batch);
+  drafting_.reserve(options.max_batch);
+  drafts_.reserve(options.max_batch);
   planned_.reserve(options.max_batch);
   plan_.batch.sequences.reserve(options.max_batch);
   plan_.members.reserve(options.max_batch);
-  plan_.samples.reserve(options.max_batch);
+  plan_.samples.reserve(options.max_batch + options.max_logits_rows);
 }
 
 Scheduler::~Scheduler() = default;
@@ -101,7 +104,7 @@ const StepPlan& Scheduler::Plan(TimeUs now, StepOutcome* outcome) {
   plan_.members.clear();
   plan_.samples.clear();
   plan_.scores.clear();
-  plan_.decode_rows = plan_.prefill_rows = 0;
+  plan_.decode_rows = plan_.draft_rows = plan_.prefill_rows = 0;
   plan_.cost = 0;
   planned_forks_ = 0;
   planned_.clear();
@@ -161,6 +164,7 @@ void Scheduler::StopRunning(Choice& choice) {
   running_.erase(std::find(running_.begin(), running_.end(), &choice));
   --tenant_running_[choice.request->want.tenant];
   choice.planned = false;
+  choice.drafter.reset();
 }
 
 void Scheduler::Preempt(Choice& choice) {

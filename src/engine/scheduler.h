@@ -22,6 +22,9 @@
 //    ones goes to the shortest remainder first, unless one has waited longer than
 //    prefill_ageing_us. While streams run the remainder is bounded by step_target_us (predicted) or
 //    by prefill_chunk.
+//  - Rows that prompts do not want may verify drafts (engine/drafter.h): a stream then moves by
+//  several
+//    tokens in a step, the same as without. Drafts never preempt anybody.
 //  - choice_count > 1: choice 0 reads the prompt, the others are forked from it and share its
 //  blocks; those
 //    that find no place wait in the queue and match the prompt in the cache.
@@ -39,8 +42,10 @@
 #include <vector>
 
 #include "engine/cost_model.h"
+#include "engine/drafter.h"
 #include "engine/generate_request.h"
 #include "engine/step_plan.h"
+#include "engine/step_times.h"
 #include "kv/kv_cache.h"
 #include "text/tokenizer.h"
 
@@ -56,6 +61,7 @@ struct SchedulerOptions {
   TimeUs ageing_us = 5'000'000;     // Waiting this long is worth one level of priority.
   TimeUs prefill_ageing_us = 1'000'000;
   TimeUs batch_wait_us = 0;  // When nothing runs: wait this long for company.
+  Speculation speculate = Speculation::kOff;
 };
 
 // Totals since construction, and gauges of the moment.
@@ -66,10 +72,12 @@ struct SchedulerCounters {
   uint64_t cancelled = 0;
   uint64_t timed_out = 0;
   uint64_t preemptions = 0;
-  uint64_t dedupe_waits = 0;     // Requests that waited for another one's blocks.
-  uint64_t prompt_tokens = 0;    // Of admitted requests.
-  uint64_t cached_tokens = 0;    // Of those, found in the cache.
-  uint64_t computed_tokens = 0;  // Rows of all steps.
+  uint64_t dedupe_waits = 0;           // Requests that waited for another one's blocks.
+  uint64_t prompt_tokens = 0;          // Of admitted requests.
+  uint64_t cached_tokens = 0;          // Of those, found in the cache.
+  uint64_t computed_tokens = 0;        // Rows of all steps.
+  uint64_t draft_tokens = 0;           // Of those, guesses to be verified,
+  uint64_t accepted_draft_tokens = 0;  // and how many of them were right.
   uint64_t generated_tokens = 0;
   uint64_t steps = 0;
   uint32_t running = 0;
@@ -137,13 +145,19 @@ class Scheduler {
   void PlanPrefill();
   uint32_t LogitsRowsLeft() const;
   bool ReserveFor(Choice& choice, uint32_t rows);
-  void AddToBatch(Choice& choice, uint32_t rows);
+  void PlanDrafts();
+  bool WishFor(Choice& choice, Draft* draft);
+  void AddToBatch(Choice& choice, uint32_t rows, uint32_t draft_rows);
   void FillBlocks();
   void CountPlaces();
   void PublishInFlight(Choice& choice, uint32_t start);
-  void AddSample(const Choice& choice, uint32_t logits_row);
+  void AddSample(const Choice& choice, uint32_t logits_row, uint32_t ahead);
   size_t StartSiblings(Choice& stem, size_t next_sample, TimeUs now);
+  size_t CountSamples(const Choice& choice, size_t first) const;
+  uint32_t TakeSamples(Choice& choice, std::span<const SampledToken> tokens, TimeUs now,
+                       StepOutcome* outcome);
   void Append(Choice& choice, const SampledToken& sampled, TimeUs now, StepOutcome* outcome);
+  void EndIfFinished(Choice& choice, TimeUs now, StepOutcome* outcome);
   void StopRunning(Choice& choice);
   void EndRequest(Request& request, RequestEnd end, TimeUs now, StepOutcome* outcome);
 
@@ -152,10 +166,14 @@ class Scheduler {
   const Tokenizer& tokenizer_;
   uint32_t vocab_size_;
   CostModel cost_model_;
+  StepTimes step_times_;
   std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
   std::vector<Choice*> queue_;    // Unordered; NextInLine picks.
   std::vector<Choice*> running_;  // In order of admission.
-  std::vector<Choice*> prefill_;  // Scratch of PlanRows.
+  std::vector<Choice*> decode_;   // Scratch of PlanRows, as the next three.
+  std::vector<Choice*> prefill_;
+  std::vector<Choice*> drafting_;  // By entry of drafts_.
+  std::vector<Draft> drafts_;
   std::vector<Choice*> planned_;  // By batch sequence.
   std::vector<uint32_t> tenant_running_;
   struct HashOfBlock {

@@ -1,9 +1,11 @@
 // Random schedules on a model whose replies prove that every KV block held what it should:
 // arrivals, cancels, deadlines, priorities, tenants, several choices, pools so small that
-// preemption is common.
+// preemption is common; texts that repeat themselves and others, with drafts and without.
 //
 // Checked: every request ends exactly once; what finished has the text that it would have had
-// alone; at the end nothing runs, waits or holds a block; nobody waits for ever.
+// alone, without drafts; every row's logits, wrong guesses' too, are those of the tokens before it;
+// the cache never holds what no request said; at the end nothing runs, waits or holds a block;
+// nobody waits for ever.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -44,6 +46,7 @@ std::unique_ptr<Tokenizer> MakeTokenizer() {
 struct Result {
   std::map<uint32_t, std::string> text;  // By choice.
   std::map<uint32_t, FinishReason> finish;
+  std::map<uint32_t, std::vector<TokenId>> tokens;
   std::vector<TokenId> scored;  // Prompt tokens whose log-probabilities came.
   std::optional<RequestSummary> summary;
 };
@@ -63,6 +66,12 @@ class Harness {
     options_.step_target_us = rng_.Between(1, 20'000);
     options_.ageing_us = rng_.Between(10'000, 1'000'000);
     options_.batch_wait_us = rng_.Below(4) == 0 ? 5'000 : 0;
+    const uint64_t kind = rng_.Below(3);
+    options_.speculate = kind == 0   ? Speculation::kOff
+                         : kind == 1 ? Speculation::kNgram
+                                     : Speculation::kAuto;
+    if (rng_.Below(2) == 0) options_.max_logits_rows += 40;
+    repetition_ = static_cast<float>(rng_.Below(3)) * 4.0f;
     fake.limits = {options_.max_batch_tokens, options_.max_batch, options_.max_logits_rows};
     runner_ = std::make_unique<FakeModelRunner>(fake);
     KvCache::Options kv;
@@ -121,6 +130,12 @@ class Harness {
     request.options.sampling.temperature = rng_.Below(2) == 0 ? 0.0f : 1.0f;
     request.options.sampling.seed = rng_.Below(5);
     if (rng_.Below(3) == 0) request.options.stops = {std::string(1, 'a' + rng_.Below(26))};
+    if (rng_.Below(4) == 0) {
+      request.options.sampling.repetition_penalty = 1.2f;
+      request.options.sampling.presence_penalty = 0.1f;
+      request.options.sampling.frequency_penalty = 0.05f;
+    }
+    if (rng_.Below(4) == 0) request.options.min_new_tokens = request.options.max_new_tokens / 2;
     if (rng_.Below(6) == 0) request.deadline = now_ + rng_.Between(1'000, 200'000);
     request.prompt_logprobs = rng_.Below(8) == 0;
     const RequestId id = request.id;
@@ -142,7 +157,9 @@ class Harness {
     StepOutcome outcome;
     const StepPlan& plan = scheduler_->Plan(now_, &outcome);
     ASSERT_LE(plan.batch.row_count(), options_.max_batch_tokens);
-    ASSERT_EQ(plan.batch.row_count(), plan.decode_rows + plan.prefill_rows);
+    ASSERT_EQ(plan.batch.row_count(), plan.decode_rows + plan.draft_rows + plan.prefill_rows);
+    ASSERT_TRUE(plan.draft_rows == 0 || plan.prefill_rows == 0) << "drafts before prompts";
+    ASSERT_TRUE(plan.draft_rows == 0 || options_.speculate != Speculation::kOff);
     if (plan.decode_rows > 0 && options_.prefill_chunk > 0) {
       ASSERT_LE(plan.prefill_rows, options_.prefill_chunk) << "the chunk rule is broken";
     }
@@ -158,7 +175,14 @@ class Harness {
     std::vector<SampledToken> tokens, scores(plan.scores.size());
     SamplerScratch scratch(kVocab);
     for (const PlannedSample& sample : plan.samples) {
-      tokens.push_back({sample.sequence->Choose(runner_->logits(sample.logits_row), scratch), {}});
+      std::vector<TokenId> before(sample.sequence->known().begin(), sample.sequence->known().end());
+      before.insert(before.end(), sample.ahead.begin(), sample.ahead.end());
+      const std::span<const float> logits = runner_->logits(sample.logits_row);
+      ASSERT_TRUE(std::equal(logits.begin(), logits.end(), runner_->Logits(before).begin()))
+          << "a wrong KV was read";
+      // Whether the guess was right must not matter here: Commit sorts that out.
+      tokens.push_back(
+          {sample.sequence->Choose(Repetitive(logits, before), scratch, sample.ahead), {}});
     }
     for (size_t i = 0; i < scores.size(); ++i) scores[i].token = plan.scores[i].next;
     const TimeUs elapsed = rng_.Between(100, 5'000);
@@ -178,6 +202,7 @@ class Harness {
         continue;
       }
       result.text[event.event.choice] += event.event.text;
+      result.tokens[event.event.choice].push_back(event.event.token);
       if (event.event.finish != FinishReason::kNone) {
         ASSERT_TRUE(result.finish.emplace(event.event.choice, event.event.finish).second);
       }
@@ -197,6 +222,7 @@ class Harness {
       ASSERT_TRUE(result.summary.has_value());
       if (result.summary->end != RequestEnd::kFinished) continue;
       ASSERT_EQ(result.finish.size(), request.choice_count);
+      size_t generated = 0;
       if (request.prompt_logprobs) {
         // Every prompt token but the first, each once and in order, preempted or not.
         EXPECT_EQ(result.scored,
@@ -205,13 +231,15 @@ class Harness {
         EXPECT_TRUE(result.scored.empty());
       }
       for (uint32_t choice = 0; choice < request.choice_count; ++choice) {
-        std::string alone;
-        FinishReason finish = FinishReason::kNone;
-        Alone(request, choice, &alone, &finish);
-        const auto text = result.text.find(choice);
-        EXPECT_EQ(text == result.text.end() ? "" : text->second, alone) << "choice " << choice;
-        EXPECT_EQ(result.finish.at(choice), finish);
+        const Result alone = Alone(request, choice);
+        EXPECT_EQ(result.text.at(choice), alone.text.at(0)) << "choice " << choice;
+        EXPECT_EQ(result.tokens.at(choice), alone.tokens.at(0)) << "choice " << choice;
+        EXPECT_EQ(result.finish.at(choice), alone.finish.at(0));
+        generated += alone.tokens.at(0).size();
       }
+      EXPECT_EQ(result.summary->generated_tokens, generated);
+      EXPECT_LE(result.summary->accepted_draft_tokens, result.summary->draft_tokens);
+      EXPECT_LE(result.summary->accepted_draft_tokens, generated);
     }
     cache_->CheckInvariants();
     EXPECT_EQ(cache_->open_sequences(), 0u);
@@ -222,23 +250,35 @@ class Harness {
     }
   }
 
-  void Alone(const GenerateRequest& request, uint32_t choice, std::string* text,
-             FinishReason* finish) {
+  // Logits of a text that goes in circles, more or less: after each token one other is likely.
+  std::vector<float> Repetitive(std::span<const float> logits,
+                                std::span<const TokenId> before) const {
+    std::vector<float> row(logits.begin(), logits.end());
+    row[static_cast<size_t>(Index(before.back()) * 5 + 3) % 12] += repetition_;
+    return row;
+  }
+
+  Result Alone(const GenerateRequest& request, uint32_t choice) {
+    Result result;
     SequenceOptions options = request.options;
     options.sampling.choice = choice;
     auto sequence = Sequence::Create(tokenizer_, kVocab, 256, request.prompt, options);
-    ASSERT_TRUE(sequence.ok());
+    EXPECT_TRUE(sequence.ok());
     SamplerScratch scratch(kVocab);
     while (!(*sequence)->finished()) {
-      const std::vector<float> logits = runner_->Logits((*sequence)->known());
-      text->append((*sequence)->Append((*sequence)->Choose(logits, scratch)));
+      const std::span<const TokenId> known = (*sequence)->known();
+      const TokenId token = (*sequence)->Choose(Repetitive(runner_->Logits(known), known), scratch);
+      result.text[0].append((*sequence)->Append(token));
+      result.tokens[0].push_back(token);
     }
-    *finish = (*sequence)->finish_reason();
+    result.finish[0] = (*sequence)->finish_reason();
+    return result;
   }
 
   Rng rng_;
   const Tokenizer& tokenizer_;
   SchedulerOptions options_;
+  float repetition_ = 0.0f;  // What the likely token's logit has on top of up to 4.
   std::unique_ptr<FakeModelRunner> runner_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<Scheduler> scheduler_;
@@ -262,7 +302,8 @@ TEST(SchedulerProperty, EveryRequestEndsOnceWithItsOwnText) {
     for (const auto field : {&SchedulerCounters::finished, &SchedulerCounters::cancelled,
                              &SchedulerCounters::timed_out, &SchedulerCounters::preemptions,
                              &SchedulerCounters::dedupe_waits, &SchedulerCounters::refused,
-                             &SchedulerCounters::cached_tokens}) {
+                             &SchedulerCounters::cached_tokens, &SchedulerCounters::draft_tokens,
+                             &SchedulerCounters::accepted_draft_tokens}) {
       total.*field += one.*field;
     }
     copies += harness.copies();
@@ -276,6 +317,9 @@ TEST(SchedulerProperty, EveryRequestEndsOnceWithItsOwnText) {
   EXPECT_GT(total.dedupe_waits, 1'000u);
   EXPECT_GT(total.refused, 100u);
   EXPECT_GT(total.cached_tokens, 10'000u);
+  EXPECT_GT(total.draft_tokens, 10'000u);
+  EXPECT_GT(total.accepted_draft_tokens, 10'000u);
+  EXPECT_GT(total.draft_tokens - total.accepted_draft_tokens, 10'000u);
   EXPECT_GT(copies, 1'000u);
 }
 

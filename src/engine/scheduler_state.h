@@ -3,6 +3,7 @@
 #define KVASIR_ENGINE_SCHEDULER_STATE_H_
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,6 +31,9 @@ struct Scheduler::Choice {
   std::optional<BlockHash> awaited;    // While queued: the block that another one computes.
   TimeUs last_rows_at = 0;             // When it was last part of a step, or admitted.
   bool planned = false;                // Has rows in the current plan.
+  std::unique_ptr<Drafter> drafter;    // While running, once it was asked for a draft.
+  // The last known token and the drafts after it, when the current plan has any.
+  std::array<TokenId, kMaxDraftTokens + 1> draft_rows{};
 
   int64_t effective_rank() const { return std::min(rank, inherited_rank); }
   uint32_t remaining(const KvCache& cache) const {

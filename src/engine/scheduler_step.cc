@@ -14,14 +14,16 @@ constexpr uint32_t kLeastPrefillRows = 16;
 void Scheduler::PlanRows(TimeUs now) {
   std::sort(running_.begin(), running_.end(),
             [this](const Choice* a, const Choice* b) { return RanksBefore(*a, *b); });
+  decode_.clear();
   prefill_.clear();
   // ReserveFor may preempt, which shortens running_ behind the one it works for.
   for (size_t i = 0; i < running_.size(); ++i) {
     Choice& choice = *running_[i];
-    if (choice.remaining(kv_) > 1) continue;
-    if (ReserveFor(choice, 1)) AddToBatch(choice, 1);
+    if (choice.remaining(kv_) > 1 || !ReserveFor(choice, 1)) continue;
+    choice.planned = true;
+    decode_.push_back(&choice);
   }
-  plan_.decode_rows = plan_.batch.row_count();
+  plan_.decode_rows = static_cast<uint32_t>(decode_.size());
   for (Choice* choice : running_) {
     if (choice->remaining(kv_) > 1) prefill_.push_back(choice);
   }
@@ -35,6 +37,7 @@ void Scheduler::PlanRows(TimeUs now) {
     const uint32_t a_rows = a->remaining(kv_), b_rows = b->remaining(kv_);
     return a_rows != b_rows ? a_rows < b_rows : RanksBefore(*a, *b);
   });
+  PlanDrafts();
   PlanPrefill();
 }
 
@@ -66,7 +69,7 @@ void Scheduler::PlanPrefill() {
     budget_us -= cost_model_.MicrosecondsFor(cost_model_.RowsCost(rows, depth));
     rows_left -= rows;
     plan_.prefill_rows += rows;
-    AddToBatch(*choice, rows);
+    AddToBatch(*choice, rows, 0);
   }
 }
 
@@ -86,18 +89,21 @@ bool Scheduler::ReserveFor(Choice& choice, uint32_t rows) {
   return true;
 }
 
-void Scheduler::AddToBatch(Choice& choice, uint32_t rows) {
+void Scheduler::AddToBatch(Choice& choice, uint32_t rows, uint32_t draft_rows) {
   const Sequence::Chunk chunk = choice.sequence->NextChunk(kv_.computed(choice.kv), rows);
+  KV_CHECK(draft_rows == 0 || (rows == 1 && chunk.ends_known));
   BatchSequence& sequence = plan_.batch.sequences.emplace_back();
-  sequence.tokens = chunk.tokens;
+  sequence.tokens = draft_rows == 0
+                        ? chunk.tokens
+                        : std::span<const TokenId>(choice.draft_rows).first(1 + draft_rows);
   sequence.start = chunk.start;
   sequence.logits_begin = chunk.ends_known ? rows - 1 : rows;
-  plan_.cost += cost_model_.RowsCost(rows, chunk.start);
+  plan_.cost += cost_model_.RowsCost(rows + draft_rows, chunk.start);
   choice.planned = true;
   planned_.push_back(&choice);
   Request& request = *choice.request;
   plan_.members.push_back({request.want.id, choice.index});
-  uint32_t logits_row = plan_.batch.logits_row_count() - (chunk.ends_known ? 1 : 0);
+  uint32_t logits_row = plan_.batch.logits_row_count() - (chunk.ends_known ? 1 + draft_rows : 0);
   if (request.want.prompt_logprobs && choice.index == 0 &&
       chunk.start < request.want.prompt.size()) {
     // Rows of the prompt whose next token is of the prompt, too.
@@ -113,19 +119,22 @@ void Scheduler::AddToBatch(Choice& choice, uint32_t rows) {
     logits_row += rows - 1;
   }
   if (!chunk.ends_known) return;
-  AddSample(choice, logits_row);
+  for (uint32_t ahead = 0; ahead <= draft_rows; ++ahead) {
+    AddSample(choice, logits_row + ahead, ahead);
+  }
   if (choice.index != 0 || request.siblings_started) return;
   // The end of the prompt: siblings that find a place draw their first token from the same row.
   for (size_t i = 1; i < request.choices.size(); ++i) {
     if (running_.size() + planned_forks_ == options_.max_batch) break;
     ++planned_forks_;
-    AddSample(*request.choices[i], logits_row);
+    AddSample(*request.choices[i], logits_row, 0);
   }
 }
 
-void Scheduler::AddSample(const Choice& choice, uint32_t logits_row) {
+void Scheduler::AddSample(const Choice& choice, uint32_t logits_row, uint32_t ahead) {
   const GenerateRequest& want = choice.request->want;
   plan_.samples.push_back({want.id, choice.index, logits_row, choice.sequence.get(),
+                           std::span<const TokenId>(choice.draft_rows).subspan(1, ahead),
                            want.want_logprobs, want.top_logprobs});
 }
 
@@ -143,6 +152,7 @@ void Scheduler::Commit(std::span<const SampledToken> tokens, std::span<const Sam
   KV_CHECK_EQ(scores.size(), plan_.scores.size());
   const uint32_t rows = plan_.batch.row_count();
   cost_model_.Observe(plan_.cost, rows, elapsed_us);
+  if (plan_.prefill_rows == 0) step_times_.Observe(rows, elapsed_us);
   counters_.computed_tokens += rows;
   ++counters_.steps;
   for (size_t i = 0; i < scores.size(); ++i) {
@@ -158,19 +168,26 @@ void Scheduler::Commit(std::span<const SampledToken> tokens, std::span<const Sam
     const BatchSequence& sequence = plan_.batch.sequences[i];
     choice.planned = false;
     choice.last_rows_at = now;
-    kv_.Commit(choice.kv, sequence.tokens);
-    PublishInFlight(choice, sequence.start);
-    if (next_sample == plan_.samples.size() ||
-        plan_.samples[next_sample].sequence != choice.sequence.get()) {
+    const size_t samples = CountSamples(choice, next_sample);
+    if (samples == 0) {
+      kv_.Commit(choice.kv, sequence.tokens);
+      PublishInFlight(choice, sequence.start);
       continue;
     }
+    const uint32_t taken = TakeSamples(choice, tokens.subspan(next_sample, samples), now, outcome);
+    // Only the KV before the newest token may ever be seen: that of wrong guesses is written over.
+    kv_.Commit(choice.kv, sequence.tokens.first(sequence.tokens.size() - samples + taken));
+    PublishInFlight(choice, sequence.start);
+    next_sample += samples;
     Request& request = *choice.request;
     const bool first = choice.index == 0 && !request.siblings_started;
-    const size_t forks = first ? StartSiblings(choice, next_sample + 1, now) : 0;
-    // The last Append may end the request, so nothing of it is touched between them.
+    const size_t forks = first ? StartSiblings(choice, next_sample, now) : 0;
+    for (size_t k = 1; k <= forks; ++k) {
+      Append(*request.choices[k], tokens[next_sample++], now, outcome);
+    }
+    // The last of these may end the request, so nothing of it is touched between them.
     for (size_t k = 0; k <= forks; ++k) {
-      Choice& drawn = k == 0 ? choice : *request.choices[k];
-      Append(drawn, tokens[next_sample++], now, outcome);
+      EndIfFinished(k == 0 ? choice : *request.choices[k], now, outcome);
     }
   }
   planned_.clear();
@@ -226,7 +243,11 @@ void Scheduler::Append(Choice& choice, const SampledToken& sampled, TimeUs now,
   event.event.logprobs = sampled.logprobs;
   event.event.text = choice.sequence->Append(sampled.token);
   event.event.finish = choice.sequence->finish_reason();
+}
+
+void Scheduler::EndIfFinished(Choice& choice, TimeUs now, StepOutcome* outcome) {
   if (!choice.sequence->finished()) return;
+  Request& request = *choice.request;
   StopRunning(choice);
   choice.state = State::kDone;
   if (++request.done == request.choices.size()) {

@@ -88,10 +88,12 @@ Sequence::Chunk Sequence::NextChunk(uint32_t computed, uint32_t max_tokens) cons
   return chunk;
 }
 
-TokenId Sequence::Choose(std::span<const float> logits, SamplerScratch& scratch) const {
-  const bool may_end = known_.size() - prompt_tokens_ >= options_.min_new_tokens;
-  return sampler_.Sample(logits, known_.size(), scratch,
-                         may_end ? std::span<const TokenId>() : std::span<const TokenId>(ends_));
+TokenId Sequence::Choose(std::span<const float> logits, SamplerScratch& scratch,
+                         std::span<const TokenId> ahead) const {
+  const size_t position = known_.size() + ahead.size();
+  const bool may_end = position - prompt_tokens_ >= options_.min_new_tokens;
+  const auto banned = may_end ? std::span<const TokenId>() : std::span<const TokenId>(ends_);
+  return sampler_.Sample(logits, position, scratch, banned, ahead);
 }
 
 std::string_view Sequence::Append(TokenId token) {

@@ -65,8 +65,10 @@ class Sequence {
   };
   Chunk NextChunk(uint32_t computed, uint32_t max_tokens) const;
 
-  // Chooses the next token from the logits after the last known one. Does not append it.
-  TokenId Choose(std::span<const float> logits, SamplerScratch& scratch) const;
+  // Chooses the token after the known ones and `ahead` from the logits there. Appends nothing.
+  // What comes is what appending `ahead` first would give, unless one of it ends the sequence.
+  TokenId Choose(std::span<const float> logits, SamplerScratch& scratch,
+                 std::span<const TokenId> ahead = {}) const;
 
   // Appends a token; returns the text that may be shown now, valid until the next call. May finish
   // the sequence. REQUIRES: not finished.
@@ -79,6 +81,9 @@ class Sequence {
   FinishReason finish_reason() const { return finish_; }
   std::span<const TokenId> known() const { return known_; }
   uint32_t prompt_tokens() const { return prompt_tokens_; }
+  // The most tokens that known() can come to, and how many are still missing to that.
+  uint32_t max_tokens() const { return prompt_tokens_ + options_.max_new_tokens; }
+  uint32_t room() const { return max_tokens() - static_cast<uint32_t>(known_.size()); }
   std::span<const TokenId> generated() const {
     return std::span<const TokenId>(known_).subspan(prompt_tokens_);
   }

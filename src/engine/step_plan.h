@@ -4,6 +4,7 @@
 #define KVASIR_ENGINE_STEP_PLAN_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/generate_request.h"
@@ -12,11 +13,16 @@
 namespace kvasir {
 
 // A row of logits to choose a token from, for one choice of one request.
+//
+// Rows of drafts are samples too, after the one that they follow: their answer counts only if every
+// token of `ahead` turns out to be the answer of the sample before. Who acts may leave out those
+// whose case did not come (their SampledToken is not looked at).
 struct PlannedSample {
   RequestId request{};
   uint32_t choice = 0;
   uint32_t logits_row = 0;
   const Sequence* sequence = nullptr;  // Chooses; valid until Commit.
+  std::span<const TokenId> ahead;      // Drafts between the known tokens and this one.
   bool want_logprobs = false;
   uint32_t top_logprobs = 0;
 };
@@ -41,6 +47,7 @@ struct StepPlan {
   std::vector<PlannedSample> samples;  // In batch order.
   std::vector<PlannedScore> scores;    // In batch order.
   uint32_t decode_rows = 0;            // Rows of sequences that were one token behind.
+  uint32_t draft_rows = 0;             // Rows of drafts, which follow those.
   uint32_t prefill_rows = 0;           // All others.
   double cost = 0;                     // Predicted work, CostModel's unit.
 };

@@ -91,6 +91,10 @@ class KvCache {
   std::optional<KvDivergence> DivergedAt(const BlockHash& root,
                                          std::span<const TokenId> tokens) const;
 
+  // How the newest cached branch that has the sequence's tokens and then `next` goes on; returns
+  // how many tokens of it `out` got. Changes nothing.
+  uint32_t Continuation(SequenceId id, std::span<const TokenId> next, std::span<TokenId> out) const;
+
   // Makes the slots of positions [computed, computed + token_count) writable in all groups:
   // allocates, evicts, copies a shared partial block. False when the memory cannot be had; nothing
   // changed then, except that nothing is reserved any more. REQUIRES: computed + token_count <=

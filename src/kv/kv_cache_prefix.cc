@@ -6,6 +6,10 @@
 #include "kv/kv_cache_sequence.h"
 
 namespace kvasir {
+namespace {
+// Continuation is asked for at each step: of more branches it looks at the newest only.
+constexpr uint32_t kMostBranches = 32;
+}  // namespace
 
 // Index of the first block that a sequence with tokens [0, position) must have in this group to
 // compute the token at `position`.
@@ -108,6 +112,39 @@ std::optional<KvDivergence> KvCache::DivergedAt(const BlockHash& root,
     if (next == kNoNode) return divergence;
     branch = tree_->tokens(next);
   }
+}
+
+uint32_t KvCache::Continuation(SequenceId id, std::span<const TokenId> next,
+                               std::span<TokenId> out) const {
+  const Sequence& sequence = At(id);
+  // Tokens below the last full block, then `next`: a child must begin with what is left of them.
+  const std::array<std::span<const TokenId>, 2> wanted = {sequence.tail_tokens, next};
+  const size_t wanted_count = wanted[0].size() + wanted[1].size();
+  size_t followed = 0;
+  const auto goes_on = [&](std::span<const TokenId> tokens) {
+    for (size_t i = 0; i < tokens.size() && followed + i < wanted_count; ++i) {
+      const size_t at = followed + i;
+      const TokenId want = at < wanted[0].size() ? wanted[0][at] : wanted[1][at - wanted[0].size()];
+      if (tokens[i] != want) return false;
+    }
+    return tokens.size() == layout_.block_tokens || followed + tokens.size() > wanted_count;
+  };
+  uint32_t count = 0;
+  for (NodeId parent = sequence.tail; count < out.size();) {
+    NodeId child = tree_->newest_child(parent);
+    for (uint32_t scanned = 0; child != kNoNode && !goes_on(tree_->tokens(child));) {
+      child = ++scanned < kMostBranches ? tree_->older_sibling(child) : kNoNode;
+    }
+    if (child == kNoNode) break;
+    const std::span<const TokenId> tokens = tree_->tokens(child);
+    const size_t skipped = std::min(tokens.size(), wanted_count - followed);
+    followed += skipped;
+    for (const TokenId token : tokens.subspan(skipped)) {
+      if (count < out.size()) out[count++] = token;
+    }
+    parent = child;
+  }
+  return count;
 }
 
 std::optional<SequenceId> KvCache::Open(const BlockHash& root, std::span<const TokenId> prompt) {

@@ -94,6 +94,7 @@ class PrefixTree {
   bool is_full(NodeId node) const { return At(node).token_count == block_tokens_; }
   bool has_children(NodeId node) const { return newest_child(node) != kNoNode; }
   NodeId newest_child(NodeId node) const { return At(node).first_child; }  // kNoNode: none.
+  NodeId older_sibling(NodeId node) const { return At(node).next; }        // kNoNode: none.
   NodeId parent(NodeId node) const { return At(node).parent; }
   const BlockHash& hash(NodeId node) const { return At(node).hash; }
   BlockId block(NodeId node, uint32_t group) const { return At(node).blocks[group]; }

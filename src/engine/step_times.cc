@@ -1,0 +1,52 @@
+#include "engine/step_times.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace kvasir {
+namespace {
+
+constexpr double kSmoothing = 0.2;       // Weight of the newest step.
+constexpr double kDrift = 1.0 / 1024.0;  // Of the others, per step.
+constexpr double kRowShare = 0.1;        // What another row adds to a step of one, if unknown.
+constexpr double kMostSurprise = 2.0;    // A single step counts for at most so much more.
+
+// The shape that is assumed between measured numbers of rows.
+double ShapeOf(uint32_t rows) { return 1.0 + kRowShare * (rows - 1); }
+
+}  // namespace
+
+void StepTimes::Observe(uint32_t rows, TimeUs elapsed_us) {
+  if (rows == 0 || rows > kMaxRows || elapsed_us <= 0) return;
+  // A step that a neighbour disturbed must not spoil its number of rows for long.
+  const double expected = measured_ ? Predict(rows) : static_cast<double>(elapsed_us);
+  const double elapsed = std::clamp(static_cast<double>(elapsed_us), expected / kMostSurprise,
+                                    expected * kMostSurprise);
+  double& average = average_us_[rows];
+  average = average == 0.0 ? elapsed : average + kSmoothing * (elapsed - average);
+  measured_ = true;
+  for (uint32_t other = 1; other <= kMaxRows; ++other) {
+    if (other == rows || average_us_[other] == 0.0) continue;
+    const double assumed = average * ShapeOf(other) / ShapeOf(rows);
+    average_us_[other] += kDrift * (assumed - average_us_[other]);
+  }
+}
+
+double StepTimes::Predict(uint32_t rows) const {
+  KV_CHECK_GT(rows, 0u);
+  if (!measured_) return ShapeOf(rows);
+  const uint32_t within = std::min(rows, kMaxRows);
+  uint32_t below = within, above = within;
+  while (below > 0 && average_us_[below] == 0.0) --below;
+  while (above <= kMaxRows && average_us_[above] == 0.0) ++above;
+  const double beyond = ShapeOf(rows) / ShapeOf(within);  // 1 up to kMaxRows.
+  if (below == above) return average_us_[below] * beyond;
+  if (below == 0) return average_us_[above] * ShapeOf(rows) / ShapeOf(above);
+  const double from_below = average_us_[below] * ShapeOf(rows) / ShapeOf(below);
+  if (above > kMaxRows) return from_below;
+  const double share = static_cast<double>(within - below) / (above - below);
+  return average_us_[below] + share * (average_us_[above] - average_us_[below]);
+}
+
+}  // namespace kvasir
