@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/rng.h"
+#include "bench_load.h"
 #include "command.h"
 #include "kernels/isa.h"
 #include "machine_limits.h"
@@ -35,78 +35,17 @@ struct PrefillResult {
   Timing timing;
   double tok_s = 0.0;
   double gmac_s = 0.0;
+  StepProfile profile;  // Of one prefill.
 };
 
 struct DecodeResult {
   uint32_t batch = 0;
   Timing step;
   double tok_s = 0.0;
-  double gb_s = 0.0;  // Weights once a step, and every sequence's KV.
+  StepCounters counters;  // Of the measured steps together.
+  double gb_s = 0.0;
   double gmac_s = 0.0;
-};
-
-// Open sequences of random tokens: what is measured is the forward pass, so nothing is sampled and
-// nothing is shared.
-class Load {
- public:
-  Load(LoadedModel& model, uint64_t seed) : model_(model), rng_(seed) {}
-  ~Load() {
-    for (const SequenceId id : ids_) model_.kv().Close(id);
-    model_.kv().EvictAll();
-  }
-  Load(const Load&) = delete;
-  Load& operator=(const Load&) = delete;
-
-  Status Open() {
-    tokens_.push_back({RandomToken()});
-    const std::optional<SequenceId> id = model_.kv().Open(model_.Root(""), tokens_.back());
-    if (!id.has_value()) return ResourceExhausted("no sequence is free");
-    ids_.push_back(*id);
-    return OkStatus();
-  }
-
-  // Appends `count` tokens to sequences [first, end), in one step per `limits().max_rows` rows.
-  Status Step(size_t first, uint32_t count, bool logits) {
-    while (count > 0) {
-      const uint32_t sequences = static_cast<uint32_t>(ids_.size() - first);
-      const uint32_t most = std::max(model_.runner().limits().max_rows / sequences, 1u);
-      const uint32_t rows = std::min(count, most);
-      KV_RETURN_IF_ERROR(StepOnce(first, rows, logits && rows == count));
-      count -= rows;
-    }
-    return OkStatus();
-  }
-
- private:
-  TokenId RandomToken() {
-    return TokenId{static_cast<int32_t>(rng_.Below(model_.config().vocab_size))};
-  }
-
-  Status StepOnce(size_t first, uint32_t rows, bool logits) {
-    KvCache& kv = model_.kv();
-    batch_.sequences.resize(ids_.size() - first);
-    for (size_t i = first; i < ids_.size(); ++i) {
-      if (!kv.Reserve(ids_[i], rows)) return ResourceExhausted("the KV memory is full");
-      tokens_[i].resize(rows);
-      for (TokenId& token : tokens_[i]) token = RandomToken();
-      BatchSequence& sequence = batch_.sequences[i - first];
-      sequence.tokens = tokens_[i];
-      sequence.start = kv.computed(ids_[i]);
-      sequence.logits_begin = logits ? rows - 1 : rows;
-      for (uint32_t group = 0; group < kv.layout().group_count(); ++group) {
-        sequence.blocks[group] = kv.table(ids_[i], group).addresses();
-      }
-    }
-    model_.runner().Run(batch_);
-    for (size_t i = first; i < ids_.size(); ++i) kv.Commit(ids_[i], tokens_[i]);
-    return OkStatus();
-  }
-
-  LoadedModel& model_;
-  Rng rng_;
-  std::vector<SequenceId> ids_;
-  std::vector<std::vector<TokenId>> tokens_;  // Of the running step, by sequence.
-  Batch batch_;
+  StepProfile profile;
 };
 
 class BenchModelCommand : public Command {
@@ -138,6 +77,17 @@ class BenchModelCommand : public Command {
         .Type("N")
         .Range(1, 1000)
         .ShowDefault();
+    options
+        .Add("--shared-prefix", &shared_prefix_,
+             "Tokens before each sequence's own context that all of a batch share")
+        .Type("N")
+        .Range(0u, kMaxContext)
+        .ShowDefault();
+    options.Add("--prefill-depth", &prefill_depth_, "Cached tokens before the measured prompt")
+        .Type("N")
+        .Range(0u, kMaxContext)
+        .ShowDefault();
+    options.AddFlag("--breakdown", &breakdown_, "Show where the time of a step goes");
     options.AddFlag("--json", &json_, "Print one JSON object");
   }
 
@@ -147,7 +97,9 @@ class BenchModelCommand : public Command {
     if (largest > kMaxBatch) return InvalidArgument("-b: at most {} sequences", kMaxBatch);
     OpenNeeds needs;
     needs.max_sequences = largest;
-    needs.context_tokens = std::max(prefill_tokens_, context_ + decode_steps_ * repeats_) + 1;
+    needs.context_tokens = std::max(prefill_depth_ + prefill_tokens_,
+                                    shared_prefix_ + context_ + decode_steps_ * repeats_) +
+                           1;
     KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, needs));
     LoadedModel& model = *opened.model;
     KV_ASSIGN_OR_RETURN(limits_, MeasureMachineLimits(model.team(), model.weights().step_bytes()));
@@ -165,30 +117,41 @@ class BenchModelCommand : public Command {
   static constexpr uint32_t kMaxBatch = 512;
 
   StatusOr<PrefillResult> MeasurePrefill(LoadedModel& model) const {
+    PrefillResult result;
     std::vector<double> seconds;
     for (int round = 0; round <= repeats_; ++round) {
-      Load load(model, static_cast<uint64_t>(round));
+      BenchLoad load(model, static_cast<uint64_t>(round));
       KV_RETURN_IF_ERROR(load.Open());
+      if (prefill_depth_ > 0) KV_RETURN_IF_ERROR(load.Step(0, prefill_depth_, /*logits=*/false));
+      if (breakdown_ && round > 0) model.runner().set_profile(&result.profile);
       const double start = NowSeconds();
       KV_RETURN_IF_ERROR(load.Step(0, prefill_tokens_, /*logits=*/true));
       if (round > 0) seconds.push_back(NowSeconds() - start);  // The first one warms up.
+      model.runner().set_profile(nullptr);
     }
-    PrefillResult result;
     result.timing = Summarise(seconds);
     result.tok_s = prefill_tokens_ / result.timing.median_s;
     const double macs = static_cast<double>(model.weights().layer_macs()) * prefill_tokens_ +
                         static_cast<double>(model.weights().head_macs()) +
-                        AttentionMacs(model.config(), 0, prefill_tokens_);
+                        AttentionMacs(model.config(), prefill_depth_, prefill_tokens_);
     result.gmac_s = macs / result.timing.median_s * 1e-9;
     return result;
   }
 
   StatusOr<DecodeResult> MeasureDecode(LoadedModel& model, uint32_t batch) const {
-    Load load(model, batch);
-    for (uint32_t i = 0; i < batch; ++i) {
-      KV_RETURN_IF_ERROR(load.Open());
+    BenchLoad load(model, batch);
+    KV_RETURN_IF_ERROR(load.Open());
+    KV_RETURN_IF_ERROR(load.Step(0, shared_prefix_, /*logits=*/false));
+    for (uint32_t i = 1; i < batch; ++i) {
+      KV_RETURN_IF_ERROR(shared_prefix_ > 0 ? load.OpenAsFirst() : load.Open());
       KV_RETURN_IF_ERROR(load.Step(i, context_, /*logits=*/false));
     }
+    // The first comes last: its prefix must not have grown when the others fork from it.
+    KV_RETURN_IF_ERROR(load.StepFirst(context_));
+    DecodeResult result;
+    result.batch = batch;
+    if (breakdown_) model.runner().set_profile(&result.profile);
+    const StepCounters before = model.runner().totals();
     std::vector<double> seconds;
     for (int round = 0; round < repeats_; ++round) {
       const double start = NowSeconds();
@@ -197,32 +160,22 @@ class BenchModelCommand : public Command {
       }
       seconds.push_back((NowSeconds() - start) / decode_steps_);
     }
-    DecodeResult result;
-    result.batch = batch;
+    model.runner().set_profile(nullptr);
     result.step = Summarise(seconds);
     result.tok_s = batch / result.step.median_s;
-    // The middle of the measured stretch stands for all of it.
-    const uint32_t depth = context_ + decode_steps_ * static_cast<uint32_t>(repeats_) / 2;
-    const double bytes = static_cast<double>(model.weights().step_bytes()) +
-                         static_cast<double>(batch) * VisibleKvBytes(model, depth);
+    result.counters = model.runner().totals() - before;
+    const double steps = static_cast<double>(result.counters.steps);
+    const double bytes =
+        static_cast<double>(result.counters.weight_bytes + result.counters.kv_read_bytes) / steps;
     result.gb_s = bytes / result.step.median_s * 1e-9;
+    // The middle of the measured stretch stands for all of it.
+    const uint32_t depth =
+        shared_prefix_ + context_ + decode_steps_ * static_cast<uint32_t>(repeats_) / 2;
     const double macs_a_row =
         static_cast<double>(model.weights().layer_macs() + model.weights().head_macs()) +
         AttentionMacs(model.config(), depth, 1);
     result.gmac_s = batch * macs_a_row / result.step.median_s * 1e-9;
     return result;
-  }
-
-  // K and V bytes that attention reads for one row at position `depth`.
-  static double VisibleKvBytes(LoadedModel& model, uint32_t depth) {
-    const KvLayout& layout = model.kv().layout();
-    double bytes = 0.0;
-    for (uint32_t group = 0; group < layout.group_count(); ++group) {
-      const uint32_t window = layout.groups[group].window;
-      const uint32_t seen = window == 0 ? depth + 1 : std::min(window, depth + 1);
-      bytes += static_cast<double>(layout.bytes_per_token(group)) * seen;
-    }
-    return bytes;
   }
 
   // Scores and weighted values of rows [start, start + rows).
@@ -239,6 +192,55 @@ class BenchModelCommand : public Command {
 
   static double Share(double value, double limit) { return limit > 0.0 ? value / limit : 0.0; }
 
+  // Counts by step; the attention's bytes grow with the context, so theirs are a mean.
+  static nlohmann::ordered_json CountersJson(const StepCounters& counters) {
+    const double steps = static_cast<double>(counters.steps);
+    return {{"barriers", static_cast<double>(counters.barriers) / steps},
+            {"weight_bytes", static_cast<double>(counters.weight_bytes) / steps},
+            {"kv_read_bytes", static_cast<double>(counters.kv_read_bytes) / steps},
+            {"kv_written_bytes", static_cast<double>(counters.kv_written_bytes) / steps}};
+  }
+
+  // Milliseconds of each phase in a step of `step_s`: worker 0's share of ticks.
+  static nlohmann::ordered_json BreakdownJson(const StepProfile& profile, double step_s) {
+    const double ms_a_tick = step_s * 1e3 / static_cast<double>(profile.total());
+    nlohmann::ordered_json json;
+    for (size_t i = 0; i < kStepPhaseCount; ++i) {
+      const StepProfile::Ticks& ticks = profile.phases[i];
+      json[kStepPhaseNames[i]] = {{"work", static_cast<double>(ticks.work) * ms_a_tick},
+                                  {"wait", static_cast<double>(ticks.wait) * ms_a_tick}};
+    }
+    return json;
+  }
+
+  void PrintBreakdown(const std::vector<DecodeResult>& decode, const PrefillResult& prefill) const {
+    PrintOut("\nms a step (of it waiting)   {:>16}", "prefill");
+    for (const DecodeResult& row : decode) PrintOut("{:>10} {:>5}", "decode", row.batch);
+    const auto cell = [](const StepProfile& profile, double step_s, size_t phase) {
+      const double ms_a_tick = step_s * 1e3 / static_cast<double>(profile.total());
+      const StepProfile::Ticks& ticks = profile.phases[phase];
+      PrintOut("{:>8.3f} ({:5.3f})", static_cast<double>(ticks.work + ticks.wait) * ms_a_tick,
+               static_cast<double>(ticks.wait) * ms_a_tick);
+    };
+    for (size_t i = 0; i < kStepPhaseCount; ++i) {
+      PrintOut("\n{:<28}", kStepPhaseNames[i]);
+      cell(prefill.profile, prefill.timing.median_s, i);
+      for (const DecodeResult& row : decode) cell(row.profile, row.step.median_s, i);
+    }
+    PrintOut("\n{:<28}{:>8.3f}        ", "sum", prefill.timing.median_s * 1e3);
+    for (const DecodeResult& row : decode) PrintOut("{:>8.3f}        ", row.step.median_s * 1e3);
+    PrintOut("\n");
+    for (const DecodeResult& row : decode) {
+      const double steps = static_cast<double>(row.counters.steps);
+      PrintOut(
+          "decode {:>3}: a step meets {:.0f} barriers, reads {:.1f} MB of weights and {:.1f} MB "
+          "of KV\n",
+          row.batch, static_cast<double>(row.counters.barriers) / steps,
+          static_cast<double>(row.counters.weight_bytes) / steps * 1e-6,
+          static_cast<double>(row.counters.kv_read_bytes) / steps * 1e-6);
+    }
+  }
+
   void PrintJson(LoadedModel& model, const PrefillResult& prefill,
                  const std::vector<DecodeResult>& decode) const {
     nlohmann::ordered_json json;
@@ -251,6 +253,9 @@ class BenchModelCommand : public Command {
                        {"spread", prefill.timing.spread},
                        {"gmac_s", prefill.gmac_s},
                        {"int8_share", Share(prefill.gmac_s, limits_.int8_gmac_s)}};
+    if (breakdown_) {
+      json["prefill"]["breakdown_ms"] = BreakdownJson(prefill.profile, prefill.timing.median_s);
+    }
     json["decode"] = nlohmann::ordered_json::array();
     for (const DecodeResult& row : decode) {
       json["decode"].push_back({{"batch", row.batch},
@@ -260,9 +265,14 @@ class BenchModelCommand : public Command {
                                 {"gb_s", row.gb_s},
                                 {"read_share", Share(row.gb_s, limits_.read_gb_s)},
                                 {"gmac_s", row.gmac_s},
-                                {"int8_share", Share(row.gmac_s, limits_.int8_gmac_s)}});
+                                {"int8_share", Share(row.gmac_s, limits_.int8_gmac_s)},
+                                {"per_step", CountersJson(row.counters)}});
+      if (breakdown_) {
+        json["decode"].back()["breakdown_ms"] = BreakdownJson(row.profile, row.step.median_s);
+      }
     }
     json["context"] = context_;
+    json["shared_prefix"] = shared_prefix_;
     json["repeats"] = repeats_;
     json["limits"] = {{"read_gb_s", limits_.read_gb_s},
                       {"int8_gmac_s", limits_.int8_gmac_s},
@@ -290,6 +300,7 @@ class BenchModelCommand : public Command {
     }
     PrintOut("\nprefill: tokens in the prompt; decode: sequences a step, {} tokens each before\n",
              context_);
+    if (breakdown_) PrintBreakdown(decode, prefill);
   }
 
   ModelFlags flags_;
@@ -297,7 +308,10 @@ class BenchModelCommand : public Command {
   uint32_t decode_steps_ = 32;
   std::string batches_ = "1,8,32";
   uint32_t context_ = 128;
+  uint32_t shared_prefix_ = 0;
+  uint32_t prefill_depth_ = 0;
   int repeats_ = 5;
+  bool breakdown_ = false;
   bool json_ = false;
   MachineLimits limits_;
 };

@@ -45,18 +45,27 @@ class WorkerTeam {
   void Barrier();
 
   // Shares units [0, unit_count) among the workers in claims of `grain`: body(begin, end) is called
-  // for disjoint ranges that cover all units. Ends with a barrier. Every worker must call it with
-  // the same arguments. REQUIRES: grain > 0.
+  // for disjoint ranges that cover all units. Every worker must call it with the same arguments,
+  // and Barrier before the next Claim. REQUIRES: grain > 0.
   template <typename Body>
-  void For(uint32_t unit_count, uint32_t grain, Body&& body) {
+  void Claim(uint32_t unit_count, uint32_t grain, Body&& body) {
     std::atomic<uint32_t>& next = NextCounter();
     while (true) {
       const uint32_t begin = next.fetch_add(grain, std::memory_order_relaxed);
       if (begin >= unit_count) break;
       body(begin, begin + grain < unit_count ? begin + grain : unit_count);
     }
+  }
+
+  // Claim, then Barrier.
+  template <typename Body>
+  void For(uint32_t unit_count, uint32_t grain, Body&& body) {
+    Claim(unit_count, grain, body);
     Barrier();
   }
+
+  // Barriers passed since construction, modulo 2^32. For the caller of Run, outside of it.
+  uint32_t barrier_count() const { return phase_.load(std::memory_order_relaxed); }
 
   // How many cores this process may use: affinity mask and cgroup CPU quota (rounded up), at
   // least 1.
@@ -76,7 +85,7 @@ class WorkerTeam {
     return claims_[phase_.load(std::memory_order_relaxed) & 1].next;
   }
 
-  struct alignas(64) Claim {
+  struct alignas(64) ClaimCounter {
     std::atomic<uint32_t> next{0};
   };
 
@@ -84,7 +93,7 @@ class WorkerTeam {
   alignas(64) std::atomic<uint32_t> arrived_{0};
   alignas(64) std::atomic<uint32_t> phase_{0};  // Barriers passed; also what waiters sleep on.
   std::atomic<uint32_t> sleepers_{0};           // Waiters in the futex; none: nobody is woken.
-  Claim claims_[2];
+  ClaimCounter claims_[2];
   alignas(64) std::atomic<uint32_t> job_{0};  // Programs started; idle workers sleep on it.
   Entry entry_ = nullptr;
   void* context_ = nullptr;

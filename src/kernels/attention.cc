@@ -56,12 +56,15 @@ const uint16_t* UnitOf(const PagedKv& kv, size_t offset, uint32_t head_dim, uint
 }
 
 // Pointers to the units that hold tokens [lowest, highest) of the chunk at `base`; no others are
-// touched. The next chunk's are only hints, but looked up only where the tile sees them too.
-void ResolveUnits(const AttentionTile& tile, uint32_t base, uint32_t lowest, uint32_t highest,
-                  AttentionJob& job) {
+// touched; returns how many. The next chunk's are only hints, but looked up only where the tile
+// sees them too.
+uint32_t ResolveUnits(const AttentionTile& tile, uint32_t base, uint32_t lowest, uint32_t highest,
+                      AttentionJob& job) {
+  uint32_t count = 0;
   for (uint32_t unit = 0; unit < kChunkTokens / kUnitTokens; ++unit) {
     const uint32_t token = unit * kUnitTokens;
     const bool seen = token + kUnitTokens > lowest && token < highest;
+    if (seen) count += 2;
     job.k[unit] = seen ? UnitOf(tile.kv, tile.kv.k_offset, tile.head_dim, base + token) : nullptr;
     job.v[unit] = seen ? UnitOf(tile.kv, tile.kv.v_offset, tile.head_dim, base + token) : nullptr;
   }
@@ -71,6 +74,7 @@ void ResolveUnits(const AttentionTile& tile, uint32_t base, uint32_t lowest, uin
     const bool seen = lowest < highest && position <= last;
     job.after[unit] = seen ? UnitOf(tile.kv, tile.kv.k_offset, tile.head_dim, position) : nullptr;
   }
+  return count;
 }
 
 }  // namespace
@@ -80,7 +84,7 @@ ChunkRange ChunksOf(const AttentionTile& tile) {
   return {FirstSeen(tile, tile.first_position) / kChunkTokens, last / kChunkTokens + 1};
 }
 
-void AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionState& state) {
+uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionState& state) {
   CheckTile(tile);
   static_assert(AttentionJob::kRows == kMaxAttentionRows && AttentionJob::kTokens == kChunkTokens &&
                 AttentionJob::kUnits == kChunkTokens / kUnitTokens);
@@ -110,8 +114,9 @@ void AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionState
       job.end[row] = sees ? static_cast<int>(last) : 0;
     }
   }
-  ResolveUnits(tile, base, lowest, highest, job);
+  const uint32_t units = ResolveUnits(tile, base, lowest, highest, job);
   ActiveAttention().chunk(job);
+  return units;
 }
 
 void MergeAttention(uint32_t rows, uint32_t head_dim, const AttentionState& next,
@@ -142,7 +147,7 @@ size_t AttendScratchFloats(uint32_t row_count, uint32_t group, uint32_t head_dim
   return 2 * (rows * head_dim + 2 * padded_rows);
 }
 
-void Attend(const AttentionTile& tile, float* scratch, float* out, size_t out_stride) {
+uint32_t Attend(const AttentionTile& tile, float* scratch, float* out, size_t out_stride) {
   const size_t rows = RowsOf(tile);
   const size_t padded_rows = (rows + 15) / 16 * 16;
   const auto carve = [&](float* from) {
@@ -153,12 +158,13 @@ void Attend(const AttentionTile& tile, float* scratch, float* out, size_t out_st
   const AttentionState next =
       carve(scratch + AttendScratchFloats(tile.row_count, tile.group, tile.head_dim) / 2);
   const ChunkRange chunks = ChunksOf(tile);
-  AttendChunk(tile, chunks.begin, state);
+  uint32_t units = AttendChunk(tile, chunks.begin, state);
   for (uint32_t chunk = chunks.begin + 1; chunk < chunks.end; ++chunk) {
-    AttendChunk(tile, chunk, next);
+    units += AttendChunk(tile, chunk, next);
     MergeAttention(static_cast<uint32_t>(rows), tile.head_dim, next, state);
   }
   FinishAttention(tile, state, out, out_stride);
+  return units;
 }
 
 void WriteKv(std::span<const float> k, std::span<const float> v, std::byte* block, size_t k_offset,

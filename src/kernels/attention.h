@@ -71,9 +71,9 @@ struct ChunkRange {
 };
 ChunkRange ChunksOf(const AttentionTile& tile);
 
-// One chunk of the tile into `state` (overwritten). REQUIRES: row_count * group <=
-// kMaxAttentionRows.
-void AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionState& state);
+// One chunk of the tile into `state` (overwritten). Returns how many K and V units it went through.
+// REQUIRES: row_count * group <= kMaxAttentionRows.
+uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionState& state);
 
 // state = state merged with `next`, the chunk to its right; both for `rows` rows of head_dim.
 // Starting from chunk `ChunksOf().begin`'s own state and merging on gives what Attend gives, bit
@@ -85,10 +85,10 @@ void MergeAttention(uint32_t rows, uint32_t head_dim, const AttentionState& next
 void FinishAttention(const AttentionTile& tile, const AttentionState& state, float* out,
                      size_t out_stride);
 
-// All chunks left to right, then Finish. `scratch` holds AttendScratchFloats(tile) floats, 64-byte
-// aligned.
+// All chunks left to right, then Finish; returns the units of all. `scratch` holds
+// AttendScratchFloats(tile) floats, 64-byte aligned.
 size_t AttendScratchFloats(uint32_t row_count, uint32_t group, uint32_t head_dim);
-void Attend(const AttentionTile& tile, float* scratch, float* out, size_t out_stride);
+uint32_t Attend(const AttentionTile& tile, float* scratch, float* out, size_t out_stride);
 
 // Writes k and v [head_dim] of one token into slot `slot` (0..block_tokens-1) of a block as f16
 // (round to nearest even; beyond f16's range to infinity).

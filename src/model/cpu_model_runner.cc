@@ -1,5 +1,9 @@
 #include "model/cpu_model_runner.h"
 
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -33,6 +37,22 @@ class ScratchLayout {
  private:
   std::byte* base_;
   size_t used_ = 0;
+};
+
+// Time stamps; 0 where there is no counter.
+uint64_t Now() {
+#if defined(__x86_64__)
+  return __rdtsc();
+#else
+  return 0;
+#endif
+}
+
+// Bytes that the workers moved in one step, counted where they are moved, each by its own worker.
+struct alignas(64) MovedBytes {
+  uint64_t weights = 0;
+  uint64_t kv_read = 0;
+  uint64_t kv_written = 0;
 };
 
 }  // namespace
@@ -91,6 +111,7 @@ class CpuModelRunner::Step {
       RopeFrequencies(base, rope_frequencies_.emplace_back(config.head_dim / 2));
     }
     row_sequence_.resize(limits.max_rows);
+    moved_.resize(workers);
     logits_source_.resize(limits.max_logits_rows);
   }
 
@@ -109,6 +130,9 @@ class CpuModelRunner::Step {
   const KvLayout& kv_layout() const { return layout_; }
   const StepLimits& limits() const { return limits_; }
   size_t scratch_bytes() const { return scratch_.size(); }
+  const StepCounters& last_step() const { return last_step_; }
+  const StepCounters& totals() const { return totals_; }
+  void set_profile(StepProfile* profile) { profile_ = profile; }
   std::span<const float> logits(uint32_t row) const {
     KV_CHECK_LT(row, logits_rows_);
     return {logits_ + static_cast<size_t>(row) * config_.vocab_size, config_.vocab_size};
@@ -131,15 +155,18 @@ class CpuModelRunner::Step {
   void LayOut(ScratchLayout& scratch);
   void CheckBatch(const Batch& batch) const;
   void Program(int worker);
-  void Embed();
+  void CountStep(uint32_t barriers_before);
+  // Ends a phase in the profile, if one is wanted.
+  void Mark(int worker, StepPhase phase);
+  void Embed(int worker);
   void NormalizeForAttention(const LayerWeights& layer, const LayerWeights* previous);
-  void ProjectQkv(const LayerWeights& layer);
-  void RotateAndStore(uint32_t layer_index, const LayerWeights& layer);
+  void ProjectQkv(const LayerWeights& layer, int worker);
+  void RotateAndStore(uint32_t layer_index, const LayerWeights& layer, int worker);
   void AttendPieces(uint32_t layer_index, int worker);
   void CollectAttention(uint32_t layer_index);
   void NormalizeForFfn(const LayerWeights& layer);
   void ActivateGate();
-  void ProjectLogits();
+  void ProjectLogits(int worker);
 
   AttentionTile TileOf(uint32_t layer_index, const AttentionPiece& piece) const;
   AttentionState StateAt(uint32_t slot) const;
@@ -164,7 +191,7 @@ class CpuModelRunner::Step {
     Store store;
   };
   template <size_t N>
-  void Multiply(const Activations& input, const Product (&products)[N]);
+  void Multiply(const Activations& input, const Product (&products)[N], int worker);
   // The residual connection after a projection: directly, or through the norm that follows it.
   Product Residual(const PackedMatrix& matrix, bool normed) const {
     return {&matrix, normed ? branch_ : x_, config_.d_model, normed ? Store::kAssign : Store::kAdd};
@@ -206,6 +233,12 @@ class CpuModelRunner::Step {
   uint32_t logits_rows_ = 0;
   std::vector<RowPlace> row_sequence_;   // [max_rows]
   std::vector<uint32_t> logits_source_;  // [max_logits_rows] batch row of each logits row
+
+  std::vector<MovedBytes> moved_;  // [workers]
+  StepCounters last_step_;
+  StepCounters totals_;
+  StepProfile* profile_ = nullptr;
+  uint64_t last_mark_ = 0;
 };
 
 void CpuModelRunner::Step::LayOut(ScratchLayout& scratch) {
@@ -268,32 +301,72 @@ void CpuModelRunner::Step::Run(const Batch& batch) {
   }
   if (rows_ == 0) return;
   for (AttentionPlan& plan : plans_) plan.Build(batch);
+  std::fill(moved_.begin(), moved_.end(), MovedBytes{});
+  const uint32_t barriers_before = team_.barrier_count();
+  last_mark_ = profile_ == nullptr ? 0 : Now();
   team_.Run([this](int worker) { Program(worker); });
+  CountStep(barriers_before);
   batch_ = nullptr;
 }
 
+void CpuModelRunner::Step::CountStep(uint32_t barriers_before) {
+  last_step_ = StepCounters{};
+  last_step_.steps = 1;
+  last_step_.rows = rows_;
+  last_step_.barriers = team_.barrier_count() - barriers_before;
+  for (const MovedBytes& moved : moved_) {
+    last_step_.weight_bytes += moved.weights;
+    last_step_.kv_read_bytes += moved.kv_read;
+    last_step_.kv_written_bytes += moved.kv_written;
+  }
+  totals_ += last_step_;
+}
+
+void CpuModelRunner::Step::Mark(int worker, StepPhase phase) {
+  if (worker != 0 || profile_ == nullptr) return;
+  const uint64_t now = Now();
+  profile_->phases[static_cast<size_t>(phase)].work += now - last_mark_;
+  last_mark_ = now;
+}
+
 void CpuModelRunner::Step::Program(int worker) {
-  Embed();
+  Embed(worker);
+  Mark(worker, StepPhase::kEmbed);
   const std::vector<LayerWeights>& layers = weights_.layers();
   for (uint32_t i = 0; i < layers.size(); ++i) {
     const LayerWeights& layer = layers[i];
     NormalizeForAttention(layer, i == 0 ? nullptr : &layers[i - 1]);
-    ProjectQkv(layer);
-    RotateAndStore(i, layer);
+    Mark(worker, StepPhase::kNorm);
+    ProjectQkv(layer, worker);
+    Mark(worker, StepPhase::kQkv);
+    RotateAndStore(i, layer, worker);
+    Mark(worker, StepPhase::kRope);
     AttendPieces(i, worker);
+    Mark(worker, StepPhase::kAttention);
     CollectAttention(i);
-    Multiply(Rows(q_width()), {Residual(layer.attn_output, !layer.post_attn_norm.empty())});
+    Mark(worker, StepPhase::kCollect);
+    Multiply(Rows(q_width()), {Residual(layer.attn_output, !layer.post_attn_norm.empty())}, worker);
+    Mark(worker, StepPhase::kOutput);
     NormalizeForFfn(layer);
-    Multiply(Rows(config_.d_model), {Product{&layer.gate, gate_, config_.d_ffn, Store::kAssign},
-                                     Product{&layer.up, up_, config_.d_ffn, Store::kAssign}});
+    Mark(worker, StepPhase::kFfnNorm);
+    Multiply(Rows(config_.d_model),
+             {Product{&layer.gate, gate_, config_.d_ffn, Store::kAssign},
+              Product{&layer.up, up_, config_.d_ffn, Store::kAssign}},
+             worker);
+    Mark(worker, StepPhase::kGateUp);
     ActivateGate();
-    Multiply(Rows(config_.d_ffn), {Residual(layer.down, !layer.post_ffn_norm.empty())});
+    Mark(worker, StepPhase::kActivation);
+    Multiply(Rows(config_.d_ffn), {Residual(layer.down, !layer.post_ffn_norm.empty())}, worker);
+    Mark(worker, StepPhase::kDown);
   }
-  if (logits_rows_ > 0) ProjectLogits();
+  if (logits_rows_ > 0) ProjectLogits(worker);
+  Mark(worker, StepPhase::kHead);
 }
 
 template <size_t N>
-void CpuModelRunner::Step::Multiply(const Activations& input, const Product (&products)[N]) {
+void CpuModelRunner::Step::Multiply(const Activations& input, const Product (&products)[N],
+                                    int worker) {
+  MovedBytes& moved = moved_[static_cast<size_t>(worker)];
   uint32_t panels = 0;
   for (const Product& product : products) panels += product.matrix->panel_count();
   // Claims big enough to stream, small enough that the last one does not keep the others waiting.
@@ -310,19 +383,24 @@ void CpuModelRunner::Step::Multiply(const Activations& input, const Product (&pr
       if (from < to) {
         MatMulPanels(*product.matrix, input, from - first, to - first, product.store, product.out,
                      product.out_stride);
+        moved.weights +=
+            (to - from) * PackedPanelBytes(product.matrix->format, product.matrix->cols);
       }
       first += count;
     }
   });
 }
 
-void CpuModelRunner::Step::Embed() {
+void CpuModelRunner::Step::Embed(int worker) {
+  const PackedMatrix& table = weights_.token_embedding();
+  const size_t row_bytes = PackedPanelBytes(table.format, table.cols) / kPanelRows;
   ForRows(rows_, [&](uint32_t row) {
     const RowPlace& place = row_sequence_[row];
     const BatchSequence& sequence = batch_->sequences[place.sequence];
     const TokenId token = sequence.tokens[place.position - sequence.start];
     const std::span<float> x(Row(x_, row, config_.d_model), config_.d_model);
-    UnpackRow(weights_.token_embedding(), static_cast<uint32_t>(Index(token)), x);
+    moved_[static_cast<size_t>(worker)].weights += row_bytes;
+    UnpackRow(table, static_cast<uint32_t>(Index(token)), x);
     if (config_.embedding_scale != 1.0) Scale(x, static_cast<float>(config_.embedding_scale));
     const uint32_t half = config_.head_dim / 2;
     for (size_t base = 0; base < rope_bases_.size(); ++base) {
@@ -349,13 +427,16 @@ void CpuModelRunner::Step::NormalizeForAttention(const LayerWeights& layer,
   });
 }
 
-void CpuModelRunner::Step::ProjectQkv(const LayerWeights& layer) {
-  Multiply(Rows(config_.d_model), {Product{&layer.q, q_, q_width(), Store::kAssign},
-                                   Product{&layer.k, k_, kv_width(), Store::kAssign},
-                                   Product{&layer.v, v_, kv_width(), Store::kAssign}});
+void CpuModelRunner::Step::ProjectQkv(const LayerWeights& layer, int worker) {
+  Multiply(Rows(config_.d_model),
+           {Product{&layer.q, q_, q_width(), Store::kAssign},
+            Product{&layer.k, k_, kv_width(), Store::kAssign},
+            Product{&layer.v, v_, kv_width(), Store::kAssign}},
+           worker);
 }
 
-void CpuModelRunner::Step::RotateAndStore(uint32_t layer_index, const LayerWeights& layer) {
+void CpuModelRunner::Step::RotateAndStore(uint32_t layer_index, const LayerWeights& layer,
+                                          int worker) {
   const uint32_t dim = config_.head_dim;
   const uint32_t half = config_.head_dim / 2;
   const uint32_t group = layer_group_[layer_index];
@@ -382,6 +463,7 @@ void CpuModelRunner::Step::RotateAndStore(uint32_t layer_index, const LayerWeigh
               layout_.k_offset(group, slot, h), layout_.v_offset(group, slot, h),
               place.position % layout_.block_tokens);
     }
+    moved_[static_cast<size_t>(worker)].kv_written += 2 * sizeof(uint16_t) * kv_width();
   });
 }
 
@@ -415,6 +497,8 @@ AttentionState CpuModelRunner::Step::StateAt(uint32_t slot) const {
 void CpuModelRunner::Step::AttendPieces(uint32_t layer_index, int worker) {
   const std::vector<AttentionPiece>& pieces = plans_[layer_group_[layer_index]].pieces();
   float* scratch = attend_ + attend_floats_ * static_cast<size_t>(worker);
+  const size_t unit_bytes = size_t{kUnitTokens} * config_.head_dim * sizeof(uint16_t);
+  uint64_t units = 0;
   team_.For(static_cast<uint32_t>(pieces.size()), 1, [&](uint32_t begin, uint32_t end) {
     for (uint32_t i = begin; i < end; ++i) {
       const AttentionPiece& piece = pieces[i];
@@ -422,12 +506,13 @@ void CpuModelRunner::Step::AttendPieces(uint32_t layer_index, int worker) {
       if (piece.chunk == kWholeRange) {
         float* out = hidden_ + static_cast<size_t>(piece.first_row) * q_width() +
                      static_cast<size_t>(piece.kv_head) * group_size() * config_.head_dim;
-        Attend(tile, scratch, out, q_width());
+        units += Attend(tile, scratch, out, q_width());
       } else {
-        AttendChunk(tile, piece.chunk, StateAt(piece.state));
+        units += AttendChunk(tile, piece.chunk, StateAt(piece.state));
       }
     }
   });
+  moved_[static_cast<size_t>(worker)].kv_read += units * unit_bytes;
 }
 
 void CpuModelRunner::Step::MergeSplitRow(uint32_t layer_index, uint32_t row) {
@@ -482,7 +567,7 @@ void CpuModelRunner::Step::ActivateGate() {
   });
 }
 
-void CpuModelRunner::Step::ProjectLogits() {
+void CpuModelRunner::Step::ProjectLogits(int worker) {
   const uint32_t width = config_.d_model;
   const Activations input{logits_rows_, width, logits_hidden_, logits_quantized_};
   const std::span<const float> post_norm = weights_.layers().back().post_ffn_norm;
@@ -497,7 +582,7 @@ void CpuModelRunner::Step::ProjectLogits() {
     RmsNorm(x, weights_.output_norm(), config_.norm_eps, h);
     QuantizeRow(h, i, input);
   });
-  Multiply(input, {Product{&weights_.head(), logits_, config_.vocab_size, Store::kAssign}});
+  Multiply(input, {Product{&weights_.head(), logits_, config_.vocab_size, Store::kAssign}}, worker);
 }
 
 StatusOr<std::unique_ptr<CpuModelRunner>> CpuModelRunner::Create(const ModelConfig& config,
@@ -522,5 +607,8 @@ const StepLimits& CpuModelRunner::limits() const { return step_->limits(); }
 void CpuModelRunner::Run(const Batch& batch) { step_->Run(batch); }
 std::span<const float> CpuModelRunner::logits(uint32_t row) const { return step_->logits(row); }
 size_t CpuModelRunner::scratch_bytes() const { return step_->scratch_bytes(); }
+const StepCounters& CpuModelRunner::last_step() const { return step_->last_step(); }
+const StepCounters& CpuModelRunner::totals() const { return step_->totals(); }
+void CpuModelRunner::set_profile(StepProfile* profile) { step_->set_profile(profile); }
 
 }  // namespace kvasir

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "base/worker_team.h"
 #include "model/model_runner.h"
+#include "model/step_counters.h"
 #include "model/weights.h"
 
 namespace kvasir {
@@ -38,6 +39,12 @@ class CpuModelRunner : public ModelRunner {
   std::span<const float> logits(uint32_t row) const override;
 
   size_t scratch_bytes() const;
+
+  // Counts of the last Run, and of all since construction. The same batch gives the same counts.
+  const StepCounters& last_step() const;
+  const StepCounters& totals() const;
+  // From now on every Run adds its times to `profile`; null (as at first) ends that.
+  void set_profile(StepProfile* profile);
 
  private:
   class Step;

@@ -1,0 +1,47 @@
+// BenchLoad: open sequences of random tokens in a model's KV memory, for measuring the forward
+// pass alone: nothing is sampled, and nothing is shared but what Open is told to share.
+#ifndef KVASIR_APP_BENCH_LOAD_H_
+#define KVASIR_APP_BENCH_LOAD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/rng.h"
+#include "base/status.h"
+#include "engine/loaded_model.h"
+
+namespace kvasir {
+
+class BenchLoad {
+ public:
+  BenchLoad(LoadedModel& model, uint64_t seed) : model_(model), rng_(seed) {}
+  ~BenchLoad();  // Closes its sequences and empties the cache.
+  BenchLoad(const BenchLoad&) = delete;
+  BenchLoad& operator=(const BenchLoad&) = delete;
+
+  // One more sequence, without tokens.
+  Status Open();
+  // One more sequence that has the first one's tokens, in the very same KV blocks.
+  Status OpenAsFirst();
+  // Appends `count` tokens to the sequences from `first` on, in steps of at most
+  // `limits().max_rows` rows.
+  Status Step(size_t first, uint32_t count, bool logits);
+  // The same for the first sequence alone, without logits.
+  Status StepFirst(uint32_t count);
+
+ private:
+  TokenId RandomToken();
+  Status StepOnce(size_t first, size_t end, uint32_t rows, bool logits);
+  Status StepRange(size_t first, size_t end, uint32_t count, bool logits);
+
+  LoadedModel& model_;
+  Rng rng_;
+  std::vector<SequenceId> ids_;
+  std::vector<std::vector<TokenId>> tokens_;  // Of the running step, by sequence.
+  Batch batch_;
+};
+
+}  // namespace kvasir
+
+#endif  // KVASIR_APP_BENCH_LOAD_H_

@@ -1,0 +1,163 @@
+// The forward pass on tiny models: what it counts. That its numbers are right is tested on real
+// models (tests/golden).
+#include "model/cpu_model_runner.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/huge_buffer.h"
+#include "kernels/attention.h"
+#include "model/architecture.h"
+#include "model/tiny_model_for_test.h"
+
+namespace kvasir {
+namespace {
+
+constexpr uint32_t kBlockTokens = 16;
+
+// A tiny model, ready to run.
+class TinyRunner {
+ public:
+  TinyRunner(const std::string& arch, const TinyShape& shape, int workers)
+      : bytes_(TinyModel(arch, shape)), team_(workers) {
+    file_ = std::make_unique<GgufFile>(*GgufFile::Parse(BytesOf(bytes_)));
+    config_ = *ReadModelConfig(*file_);
+    weights_ = std::make_unique<Weights>(*Weights::Load(*file_, config_, team_, {}));
+    StepLimits limits;
+    limits.max_rows = 64;
+    limits.max_sequences = 8;
+    limits.max_logits_rows = 8;
+    runner_ = *CpuModelRunner::Create(config_, *weights_, kBlockTokens, limits, team_);
+  }
+
+  const ModelConfig& config() const { return config_; }
+  const Weights& weights() const { return *weights_; }
+  CpuModelRunner& runner() { return *runner_; }
+
+ private:
+  std::string bytes_;
+  WorkerTeam team_;
+  std::unique_ptr<GgufFile> file_;
+  ModelConfig config_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<CpuModelRunner> runner_;
+};
+
+// KV blocks of one sequence, its own, and its tokens.
+class Stream {
+ public:
+  Stream(const KvLayout& layout, uint32_t token_count, uint64_t seed, uint32_t vocab) {
+    Rng rng(seed);
+    for (uint32_t i = 0; i < token_count; ++i) {
+      tokens_.push_back(TokenId{static_cast<int32_t>(rng.Below(vocab))});
+    }
+    const uint32_t blocks = (token_count + kBlockTokens - 1) / kBlockTokens;
+    for (uint32_t g = 0; g < layout.group_count(); ++g) {
+      buffers_.push_back(*HugeBuffer::Allocate(blocks * layout.block_bytes(g)));
+      for (uint32_t b = 0; b < blocks; ++b) {
+        addresses_[g].push_back(buffers_[g].data() + b * layout.block_bytes(g));
+      }
+    }
+  }
+
+  BatchSequence Rows(uint32_t start, uint32_t count, uint32_t logits_begin) const {
+    BatchSequence sequence;
+    sequence.tokens = std::span<const TokenId>(tokens_).subspan(start, count);
+    sequence.start = start;
+    sequence.logits_begin = logits_begin;
+    for (size_t g = 0; g < buffers_.size(); ++g) sequence.blocks[g] = addresses_[g];
+    return sequence;
+  }
+
+ private:
+  std::vector<TokenId> tokens_;
+  std::vector<HugeBuffer> buffers_;
+  std::array<std::vector<std::byte*>, kMaxKvGroups> addresses_;
+};
+
+size_t MatrixBytes(const PackedMatrix& matrix) {
+  return matrix.panel_count() * PackedPanelBytes(matrix.format, matrix.cols);
+}
+
+// Every matrix of the layers once, the head when logits are wanted, and a row of embeddings each.
+uint64_t WeightBytes(const Weights& weights, uint32_t rows, bool logits) {
+  uint64_t bytes = logits ? MatrixBytes(weights.head()) : 0;
+  for (const LayerWeights& layer : weights.layers()) {
+    for (const PackedMatrix* matrix :
+         {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down}) {
+      bytes += MatrixBytes(*matrix);
+    }
+  }
+  const PackedMatrix& table = weights.token_embedding();
+  return bytes + rows * PackedPanelBytes(table.format, table.cols) / kPanelRows;
+}
+
+// K and V units that a single row at `position` sees, in all layers and KV heads.
+uint64_t KvBytesOfRow(const ModelConfig& config, uint32_t position) {
+  uint64_t units = 0;
+  for (const LayerConfig& layer : config.layers) {
+    const uint32_t first =
+        layer.window == 0 || position < layer.window ? 0 : position - layer.window + 1;
+    units += position / kUnitTokens + 1 - first / kUnitTokens;
+  }
+  return 2 * units * config.kv_head_count * kUnitTokens * config.head_dim * sizeof(uint16_t);
+}
+
+TEST(CpuModelRunner, CountsWhatAStepMoves) {
+  for (const char* arch : {"llama", "gemma3"}) {
+    for (const int workers : {1, 2, 3}) {
+      SCOPED_TRACE(testing::Message() << arch << " " << workers);
+      TinyRunner tiny(arch, {.layers = 7}, workers);
+      const ModelConfig& config = tiny.config();
+      const Stream stream(tiny.runner().kv_layout(), 100, 1, config.vocab_size);
+      Batch prefill;
+      prefill.sequences = {stream.Rows(0, 40, 40)};
+      tiny.runner().Run(prefill);
+      const uint64_t kv_row = uint64_t{config.layer_count} * 2 * config.kv_width() * 2;
+      StepCounters step = tiny.runner().last_step();
+      EXPECT_EQ(step.rows, 40u);
+      EXPECT_EQ(step.weight_bytes, WeightBytes(tiny.weights(), 40, false));
+      EXPECT_EQ(step.kv_written_bytes, 40 * kv_row);
+
+      Batch decode;
+      decode.sequences = {stream.Rows(40, 1, 0)};
+      tiny.runner().Run(decode);
+      step = tiny.runner().last_step();
+      EXPECT_EQ(step.steps, 1u);
+      EXPECT_EQ(step.rows, 1u);
+      EXPECT_EQ(step.weight_bytes, WeightBytes(tiny.weights(), 1, true));
+      EXPECT_EQ(step.kv_written_bytes, kv_row);
+      EXPECT_EQ(step.kv_read_bytes, KvBytesOfRow(config, 40));
+      EXPECT_EQ(step.barriers, uint64_t{config.layer_count} * 10 + 4);
+      tiny.runner().Run(decode);
+      EXPECT_EQ(tiny.runner().last_step().barriers, step.barriers);
+      EXPECT_EQ(tiny.runner().last_step().kv_read_bytes, step.kv_read_bytes);
+      EXPECT_EQ(tiny.runner().totals().steps, 3u);
+      EXPECT_EQ(tiny.runner().totals().rows, 42u);
+    }
+  }
+}
+
+TEST(CpuModelRunner, ProfileCoversTheStepOnlyWhenWanted) {
+  TinyRunner tiny("llama", {}, 2);
+  const Stream stream(tiny.runner().kv_layout(), 20, 1, tiny.config().vocab_size);
+  Batch batch;
+  batch.sequences = {stream.Rows(0, 20, 19)};
+  StepProfile profile;
+  tiny.runner().set_profile(&profile);
+  tiny.runner().Run(batch);
+  const uint64_t total = profile.total();
+  EXPECT_GT(total, 0u);
+  for (const StepPhase phase : {StepPhase::kQkv, StepPhase::kAttention, StepPhase::kHead}) {
+    EXPECT_GT(profile.phases[static_cast<size_t>(phase)].work, 0u);
+  }
+  tiny.runner().set_profile(nullptr);
+  tiny.runner().Run(batch);
+  EXPECT_EQ(profile.total(), total);
+}
+
+}  // namespace
+}  // namespace kvasir
