@@ -12,15 +12,19 @@ std::string Answer::Summary() const {
   // One token has no rate of its own; the time to it stands in.
   double rate = decode_tok_s();
   if (rate == 0.0 && prompt_s > 0.0) rate = static_cast<double>(tokens.size()) / prompt_s;
-  return fmt::format("{} prompt tokens ({} reused), {} generated, {:.1f} tokens/s", prompt_tokens,
-                     cached_tokens, tokens.size(), rate);
+  std::string summary = fmt::format("{} prompt tokens ({} reused), {} generated, {:.1f} tokens/s",
+                                    prompt_tokens, cached_tokens, tokens.size(), rate);
+  if (draft_tokens > 0) {
+    summary += fmt::format(", {} of {} guesses right", accepted_draft_tokens, draft_tokens);
+  }
+  return summary;
 }
 
 StatusOr<Answer> GenerateAnswer(LoadedModel& model, std::vector<TokenId> prompt,
-                                SequenceOptions options,
+                                SequenceOptions options, Speculation speculate,
                                 const std::function<void(std::string_view)>& show) {
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<Generation> generation,
-                      Generation::Start(model, std::move(prompt), std::move(options)));
+                      Generation::Start(model, std::move(prompt), std::move(options), speculate));
   Answer answer;
   answer.prompt_tokens = generation->sequence().prompt_tokens();
   answer.cached_tokens = generation->cached_tokens();
@@ -45,6 +49,8 @@ StatusOr<Answer> GenerateAnswer(LoadedModel& model, std::vector<TokenId> prompt,
   answer.decode_s = NowSeconds() - first_token;
   const std::span<const TokenId> generated = generation->sequence().generated();
   answer.tokens.assign(generated.begin(), generated.end());
+  answer.draft_tokens = generation->draft_tokens();
+  answer.accepted_draft_tokens = generation->accepted_draft_tokens();
   answer.finish = generation->sequence().finish_reason();
   return answer;
 }

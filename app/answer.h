@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "engine/drafter.h"
 #include "engine/loaded_model.h"
 #include "engine/sequence.h"
 
@@ -20,6 +21,8 @@ struct Answer {
   std::vector<TokenId> tokens;  // All that were sampled.
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;
+  uint32_t draft_tokens = 0;           // Guesses that were verified,
+  uint32_t accepted_draft_tokens = 0;  // and those of them that were right.
   FinishReason finish = FinishReason::kNone;
   double prompt_s = 0.0;  // Until the first token was chosen.
   double decode_s = 0.0;  // From the first token to the last.
@@ -32,14 +35,15 @@ struct Answer {
     return prompt_s <= 0.0 ? 0.0 : (prompt_tokens - cached_tokens) / prompt_s;
   }
 
-  // "42 prompt tokens (0 reused), 128 generated, 153.2 tokens/s".
+  // "42 prompt tokens (0 reused), 128 generated, 153.2 tokens/s, 60 of 75 guesses right"; without
+  // guesses nothing is said about them.
   std::string Summary() const;
 };
 
 // `show` is called with each piece of text as it comes. Ends early, with kCancelled, when
 // Interrupted() is set (terminal.h); that is left set.
 StatusOr<Answer> GenerateAnswer(LoadedModel& model, std::vector<TokenId> prompt,
-                                SequenceOptions options,
+                                SequenceOptions options, Speculation speculate,
                                 const std::function<void(std::string_view)>& show);
 
 }  // namespace kvasir

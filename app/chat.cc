@@ -21,6 +21,7 @@
 #include "model_flags.h"
 #include "output.h"
 #include "sampling_flags.h"
+#include "speculation_flag.h"
 #include "terminal.h"
 #include "text/utf8.h"
 
@@ -52,8 +53,9 @@ void Note(const std::string& text) {
 
 class Conversation {
  public:
-  Conversation(LoadedModel& model, const ChatPrompt& prompt, SequenceOptions options)
-      : model_(model), prompt_(prompt), options_(std::move(options)) {}
+  Conversation(LoadedModel& model, const ChatPrompt& prompt, SequenceOptions options,
+               Speculation speculate)
+      : model_(model), prompt_(prompt), options_(std::move(options)), speculate_(speculate) {}
 
   void SetSystem(const std::string& text) {
     system_ = text;
@@ -76,11 +78,11 @@ class Conversation {
       return InvalidArgument("the conversation has {} tokens, the context {}; /reset starts over",
                              tokens.size(), context);
     }
-    KV_ASSIGN_OR_RETURN(const Answer answer,
-                        GenerateAnswer(model_, std::move(tokens), options_, [](auto piece) {
-                          Write(stdout, piece);
-                          std::fflush(stdout);
-                        }));
+    KV_ASSIGN_OR_RETURN(const Answer answer, GenerateAnswer(model_, std::move(tokens), options_,
+                                                            speculate_, [](auto piece) {
+                                                              Write(stdout, piece);
+                                                              std::fflush(stdout);
+                                                            }));
     PrintOut("\n");
     std::string note = answer.Summary();
     if (answer.finish == FinishReason::kCancelled) note += ", stopped";
@@ -113,6 +115,7 @@ class Conversation {
   LoadedModel& model_;
   const ChatPrompt& prompt_;
   SequenceOptions options_;
+  Speculation speculate_;
   std::string system_;
   std::vector<ChatMessage> messages_;
 };
@@ -135,12 +138,13 @@ class ChatCommand : public Command {
     options.Add("-n,--max-tokens", &max_tokens_, "Longest answer in tokens (default: the room)")
         .Type("N")
         .Range(1u, kMaxContext);
+    speculate_.Register(options);
     sampling_.Register(options);
   }
 
   StatusOr<int> Run() override {
     KV_RETURN_IF_ERROR(WithPrefix(ValidateUtf8(system_), "--system"));
-    KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, OpenNeeds()));
+    KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, speculate_.Needs()));
     LoadedModel& model = *opened.model;
     SequenceOptions options;
     KV_ASSIGN_OR_RETURN(options.sampling, sampling_.ToSamplingOptions(model.config().vocab_size));
@@ -149,7 +153,7 @@ class ChatCommand : public Command {
     const StatusOr<ChatPrompt> prompt = ChatPrompt::Create(model.text(), template_path_);
     if (!prompt.ok()) return WithPrefix(prompt.status(), flags_.path);
 
-    Conversation conversation(model, *prompt, std::move(options));
+    Conversation conversation(model, *prompt, std::move(options), speculate_.value());
     conversation.SetSystem(system_);
     CatchInterrupts(SecondInterrupt::kIsIgnored);
     LineReader reader("> ", HistoryPath());
@@ -227,6 +231,7 @@ class ChatCommand : public Command {
   }
 
   ModelFlags flags_;
+  SpeculationFlag speculate_;
   SamplingFlags sampling_;
   std::string system_;
   std::string template_path_;

@@ -12,6 +12,7 @@
 #include "option_values.h"
 #include "output.h"
 #include "sampling_flags.h"
+#include "speculation_flag.h"
 #include "terminal.h"
 #include "text/utf8.h"
 #include "text_input.h"
@@ -53,13 +54,14 @@ class RunCommand : public Command {
         .Range(1u, kMaxContext);
     options.AddFlag("--ignore-eos", &ignore_eos_, "Go on after tokens that end the answer");
     options.AddFlag("--json", &json_, "Print one JSON object at the end instead of streaming");
+    speculate_.Register(options);
     sampling_.Register(options);
   }
 
   StatusOr<int> Run() override {
     KV_RETURN_IF_ERROR(ReadPrompt());
     const double start = NowSeconds();
-    KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, OpenNeeds()));
+    KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, speculate_.Needs()));
     LoadedModel& model = *opened.model;
     load_s_ = NowSeconds() - start;
 
@@ -71,13 +73,14 @@ class RunCommand : public Command {
     KV_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, EncodePrompt(model.text()));
 
     CatchInterrupts();
-    KV_ASSIGN_OR_RETURN(const Answer answer,
-                        GenerateAnswer(model, std::move(prompt), options, [this](auto text) {
-                          if (json_) return;
-                          Write(stdout, text);
-                          std::fflush(stdout);
-                          if (OutputFailed()) Interrupted().store(true);  // For nobody.
-                        }));
+    KV_ASSIGN_OR_RETURN(
+        const Answer answer,
+        GenerateAnswer(model, std::move(prompt), options, speculate_.value(), [this](auto text) {
+          if (json_) return;
+          Write(stdout, text);
+          std::fflush(stdout);
+          if (OutputFailed()) Interrupted().store(true);  // For nobody.
+        }));
     if (OutputFailed()) return Internal("standard output could not be written");
     if (json_) {
       PrintJson(answer, options.sampling.seed);
@@ -141,6 +144,8 @@ class RunCommand : public Command {
     for (const TokenId token : answer.tokens) json["tokens"].push_back(Index(token));
     json["prompt_tokens"] = answer.prompt_tokens;
     json["cached_tokens"] = answer.cached_tokens;
+    json["draft_tokens"] = answer.draft_tokens;
+    json["accepted_draft_tokens"] = answer.accepted_draft_tokens;
     json["finish_reason"] = std::string(NameOf(answer.finish));
     json["seed"] = seed;
     json["timings"] = {{"load_ms", load_s_ * 1e3},
@@ -152,6 +157,7 @@ class RunCommand : public Command {
   }
 
   ModelFlags flags_;
+  SpeculationFlag speculate_;
   SamplingFlags sampling_;
   std::optional<std::string> prompt_;
   std::optional<std::string> prompt_file_;

@@ -27,6 +27,7 @@
 #include "model_flags.h"
 #include "option_values.h"
 #include "output.h"
+#include "speculation_flag.h"
 #include "text_input.h"
 
 namespace kvasir {
@@ -77,6 +78,7 @@ struct SchedulerFlags {
   std::string prefill_chunk = "auto";
   uint32_t step_target_ms = 80;
   uint32_t max_queue = 512;
+  SpeculationFlag speculate;
 
   void Register(Options& options) {
     const auto add = [&options](const char* name, uint32_t* value, double low, double high,
@@ -100,6 +102,7 @@ struct SchedulerFlags {
         .Check(PrefillChunkProblem)
         .ShowDefault()
         .Group("Batching");
+    speculate.Register(options);
   }
 
   SchedulerOptions ToOptions(uint32_t max_logits_rows) const {
@@ -111,6 +114,7 @@ struct SchedulerFlags {
     options.prefill_chunk =
         prefill_chunk == "auto" ? 0 : static_cast<uint32_t>(std::stoul(prefill_chunk));
     options.step_target_us = TimeUs{step_target_ms} * 1000;
+    options.speculate = speculate.value();
     options.batch_wait_us = TimeUs{batch_wait_ms} * 1000;
     return options;
   }

@@ -267,6 +267,8 @@ RequestSummary GenerationExchange::Total() const {
     total.prompt_tokens += end.prompt_tokens;
     total.cached_tokens += end.cached_tokens;
     total.generated_tokens += end.generated_tokens;
+    total.draft_tokens += end.draft_tokens;
+    total.accepted_draft_tokens += end.accepted_draft_tokens;
     total.preemptions += end.preemptions;
     total.queue_us = std::max(total.queue_us, end.queue_us);
     total.prefill_us = std::max(total.prefill_us, end.prefill_us);
@@ -306,6 +308,8 @@ void GenerationExchange::Complete() {
 Explanation GenerationExchange::Explain(const RequestSummary& total) const {
   Explanation explanation;
   explanation.cached_tokens = total.cached_tokens;
+  explanation.draft_tokens = total.draft_tokens;
+  explanation.accepted_draft_tokens = total.accepted_draft_tokens;
   explanation.queue_ms = static_cast<double>(total.queue_us) / 1000.0;
   explanation.prefill_ms = static_cast<double>(total.prefill_us) / 1000.0;
   explanation.decode_ms = static_cast<double>(total.decode_us) / 1000.0;

@@ -74,6 +74,10 @@ void AppendScheduler(const EngineSnapshot& engine, Exposition* out) {
   out->Counter("kvasir_engine_computed_tokens_total", "Rows computed in all steps",
                s.computed_tokens);
   out->Counter("kvasir_engine_generated_tokens_total", "Tokens generated", s.generated_tokens);
+  out->Counter("kvasir_engine_draft_tokens_total", "Guessed tokens that were verified",
+               s.draft_tokens);
+  out->Counter("kvasir_engine_accepted_draft_tokens_total", "Of those, right ones",
+               s.accepted_draft_tokens);
   out->Counter("kvasir_engine_steps_total", "Forward passes", s.steps);
   out->Gauge("kvasir_engine_running_sequences", "Sequences in the batch", s.running);
   out->Gauge("kvasir_engine_waiting_sequences", "Sequences in the queue", s.waiting);
@@ -151,6 +155,11 @@ void AppendVllmNames(const EngineSnapshot& engine, std::string_view labels, Expo
                engine.scheduler.prompt_tokens, labels);
   out->Counter("vllm:generation_tokens_total", "As kvasir_engine_generated_tokens_total",
                engine.scheduler.generated_tokens, labels);
+  out->Counter("vllm:spec_decode_num_draft_tokens_total", "As kvasir_engine_draft_tokens_total",
+               engine.scheduler.draft_tokens, labels);
+  out->Counter("vllm:spec_decode_num_accepted_tokens_total",
+               "As kvasir_engine_accepted_draft_tokens_total",
+               engine.scheduler.accepted_draft_tokens, labels);
   out->Counter("vllm:num_preemptions_total", "As kvasir_engine_preemptions_total",
                engine.scheduler.preemptions, labels);
   double used = 0;

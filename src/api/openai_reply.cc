@@ -146,6 +146,8 @@ Json ExplanationJson(const Explanation& explanation) {
                            {"text_after", divergence.after},
                            {"retokenized", divergence.retokenized}};
   }
+  json["draft_tokens"] = {{"proposed", explanation.draft_tokens},
+                          {"accepted", explanation.accepted_draft_tokens}};
   json["queue_ms"] = Rounded(explanation.queue_ms);
   json["prefill_ms"] = Rounded(explanation.prefill_ms);
   json["decode_ms"] = Rounded(explanation.decode_ms);

@@ -65,6 +65,8 @@ struct Divergence {
 struct Explanation {
   uint64_t cached_tokens = 0;
   std::optional<Divergence> diverged_at;
+  uint64_t draft_tokens = 0;           // Guessed tokens that were verified,
+  uint64_t accepted_draft_tokens = 0;  // and those of them that were right.
   double queue_ms = 0;
   double prefill_ms = 0;
   double decode_ms = 0;

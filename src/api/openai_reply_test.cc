@@ -109,9 +109,12 @@ TEST_F(OpenAiReplyTest, CompletionLogProbsWithOffsets) {
 TEST_F(OpenAiReplyTest, ExplanationSaysWhereThePromptLeftTheCache) {
   Explanation explanation;
   explanation.cached_tokens = 5;
+  explanation.draft_tokens = 8;
+  explanation.accepted_draft_tokens = 6;
   explanation.queue_ms = 1.23456;
   EXPECT_NE(FormatReply(style_, {}, {}, explanation)
                 .find(R"("kvasir":{"cached_tokens":{"memory":5},"diverged_at":null,)"
+                      R"("draft_tokens":{"proposed":8,"accepted":6},)"
                       R"("queue_ms":1.235,"prefill_ms":0.0,"decode_ms":0.0})"),
             std::string::npos);
   explanation.diverged_at = Divergence{1, 9, "10:41:", "53.", true};

@@ -51,6 +51,8 @@ Json ToJson(const RequestRecord& record) {
     json["prompt_tokens"] = g.summary.prompt_tokens;
     json["cached_tokens"] = g.summary.cached_tokens;
     json["generated_tokens"] = g.summary.generated_tokens;
+    json["draft_tokens"] = g.summary.draft_tokens;
+    json["accepted_draft_tokens"] = g.summary.accepted_draft_tokens;
     json["preemptions"] = g.summary.preemptions;
     json["queue_ms"] = Milliseconds(g.summary.queue_us);
     json["prefill_ms"] = Milliseconds(g.summary.prefill_us);

@@ -88,7 +88,8 @@ TEST(RequestLog, KeyValuePairsAndJson) {
             R"({"event":"request","id":"r1","peer":"127.0.0.1:5","method":"POST",)"
             R"("path":"/v1/x y\n","status":200,"total_ms":12.3,"model":"m","tenant":0,)"
             R"("stream":true,"choices":2,"priority":0,"end":"finished","finish":"stop,length",)"
-            R"("prompt_tokens":9,"cached_tokens":0,"generated_tokens":0,"preemptions":0,)"
+            R"("prompt_tokens":9,"cached_tokens":0,"generated_tokens":0,"draft_tokens":0,)"
+            R"("accepted_draft_tokens":0,"preemptions":0,)"
             R"("queue_ms":1.5,"prefill_ms":0.0,"decode_ms":0.0,"error":"it \"broke\""})");
   EXPECT_EQ(FormatRecord(record, false).find('\n'), std::string::npos);
 }

@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "base/worker_team.h"
+#include "engine/step_times.h"
 #include "engine/text_model.h"
 #include "kv/kv_cache.h"
 #include "model/cpu_model_runner.h"
@@ -56,6 +57,8 @@ class LoadedModel {
   WorkerTeam& team() { return *team_; }
   CpuModelRunner& runner() { return *runner_; }
   KvCache& kv() { return *kv_; }
+  // What the Generations of this model have learned of its speed.
+  StepTimes& step_times() { return step_times_; }
   uint32_t context_tokens() const { return kv_->max_sequence_tokens(); }
 
   // The name of the empty prefix for a tenant; KV of tenants with different salts never meets.
@@ -72,6 +75,7 @@ class LoadedModel {
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<CpuModelRunner> runner_;  // Refers to weights_ and team_.
   std::unique_ptr<KvCache> kv_;
+  StepTimes step_times_;
 };
 
 }  // namespace kvasir

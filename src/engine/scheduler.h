@@ -146,7 +146,6 @@ class Scheduler {
   uint32_t LogitsRowsLeft() const;
   bool ReserveFor(Choice& choice, uint32_t rows);
   void PlanDrafts();
-  bool WishFor(Choice& choice, Draft* draft);
   void AddToBatch(Choice& choice, uint32_t rows, uint32_t draft_rows);
   void FillBlocks();
   void CountPlaces();

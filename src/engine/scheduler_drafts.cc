@@ -3,36 +3,11 @@
 
 #include "base/check.h"
 #include "engine/draft_grants.h"
+#include "engine/propose_draft.h"
 #include "engine/scheduler.h"
 #include "engine/scheduler_state.h"
 
 namespace kvasir {
-
-// What this stream would like to have verified; false: nothing.
-bool Scheduler::WishFor(Choice& choice, Draft* draft) {
-  const Request& request = *choice.request;
-  const Sequence& sequence = *choice.sequence;
-  // The row that chooses the first token also starts the other choices or has scores to tell.
-  const bool first = sequence.generated().empty();
-  if (first && (request.choices.size() > 1 || request.want.prompt_logprobs)) return false;
-  if (choice.drafter == nullptr) {
-    choice.drafter = std::make_unique<Drafter>(sequence.max_tokens());
-  }
-  Drafter& drafter = *choice.drafter;
-  const std::span<const TokenId> known = sequence.known();
-  drafter.Update(known);
-  // A step always adds a token of its own: guesses beyond the last that may come are of no use.
-  const uint32_t most = std::min(sequence.room() - 1, kMaxDraftTokens);
-  if (most == 0) return false;
-  if (drafter.wants_cached()) {
-    std::array<TokenId, kMaxDraftTokens> cached;
-    const uint32_t count =
-        kv_.Continuation(choice.kv, known.subspan(kv_.computed(choice.kv)), cached);
-    drafter.OfferCached(std::span<const TokenId>(cached).first(count));
-  }
-  drafter.Propose(known, most, draft);
-  return draft->count > 0;
-}
 
 // Adds the decode rows to the batch, each with the drafts that it is granted. Prompts go first:
 // a step that reads any verifies nothing.
@@ -41,8 +16,12 @@ void Scheduler::PlanDrafts() {
   drafts_.clear();
   if (options_.speculate != Speculation::kOff && prefill_.empty() && !decode_.empty()) {
     for (Choice* choice : decode_) {
+      // The row that chooses the first token also starts other choices or has scores to tell.
+      const Request& request = *choice->request;
+      const bool plain = request.choices.size() == 1 && !request.want.prompt_logprobs;
+      if (choice->sequence->generated().empty() && !plain) continue;
       Draft& draft = drafts_.emplace_back();
-      if (WishFor(*choice, &draft)) {
+      if (ProposeDraft(*choice->sequence, kv_, choice->kv, &choice->drafter, &draft)) {
         drafting_.push_back(choice);
       } else {
         drafts_.pop_back();
