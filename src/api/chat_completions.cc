@@ -20,6 +20,9 @@ void HandleChatCompletion(ApiService& service, std::shared_ptr<HttpExchange> exc
   if (!error.has_value()) {
     error = RenderPrompt(*model, request.prompt, service.LocalTime(), &prompt);
   }
+  if (!error.has_value()) {
+    error = CheckTextLength(*model, prompt.text, request.generation.max_tokens, "messages");
+  }
   if (error.has_value()) return service.ReplyError(*exchange, kRoute, *error);
 
   GenerationInput input;

@@ -87,9 +87,8 @@ std::optional<ApiError> NormalizeToolCalls(const std::string& path, Json* messag
     }
     if (!IsString(function, "arguments")) continue;
     const std::string arguments = function.at("arguments").get<std::string>();
-    if (JsonDepth(arguments, kMaxJsonDepth) > kMaxJsonDepth) {
-      return BadField(call_at + ".arguments", "{}.arguments are nested deeper than {} levels",
-                      call_at, kMaxJsonDepth);
+    if (const std::optional<std::string> problem = JsonShapeProblem(arguments)) {
+      return BadField(call_at + ".arguments", "The JSON of {}.arguments {}", call_at, *problem);
     }
     const Json parsed = Json::parse(arguments, nullptr, /*allow_exceptions=*/false);
     if (parsed.is_object()) function["arguments"] = parsed;

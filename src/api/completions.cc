@@ -37,6 +37,10 @@ void HandleCompletion(ApiService& service, std::shared_ptr<HttpExchange> exchang
   std::optional<ApiError> error =
       ParseCompletionRequest(exchange->TakeBody(), model->schema_context(), &request);
   if (!error.has_value()) error = service.CheckModelName(request.generation.model);
+  for (const PromptInput& prompt : request.prompts) {
+    if (error.has_value()) break;
+    error = CheckTextLength(*model, prompt.text, request.generation.max_tokens, "prompt");
+  }
   if (error.has_value()) return service.ReplyError(*exchange, kRoute, *error);
 
   GenerationInput input;

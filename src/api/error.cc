@@ -55,13 +55,14 @@ ApiError TimedOut() {
 }
 
 ApiError ContextLengthExceeded(uint32_t context_tokens, uint64_t prompt_tokens,
-                               uint64_t completion_tokens, std::string_view where) {
+                               uint64_t completion_tokens, std::string_view where, bool at_least) {
+  const char* bound = at_least ? "at least " : "";
   ApiError error = BadField(
       where,
-      "This model's maximum context length is {} tokens. However, you requested {} tokens ({} in "
-      "the {}, {} in the completion). Please reduce the length of the {} or completion.",
-      context_tokens, prompt_tokens + completion_tokens, prompt_tokens, where, completion_tokens,
-      where);
+      "This model's maximum context length is {} tokens. However, you requested {}{} tokens ({}{} "
+      "in the {}, {} in the completion). Please reduce the length of the {} or completion.",
+      context_tokens, bound, prompt_tokens + completion_tokens, bound, prompt_tokens, where,
+      completion_tokens, where);
   error.code = "context_length_exceeded";
   return error;
 }

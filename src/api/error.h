@@ -42,9 +42,11 @@ ApiError Overloaded(std::string_view message);    // 429
 ApiError NotAvailable(std::string_view message);  // 503: loading or shutting down.
 ApiError TimedOut();                              // 504: the request's deadline passed.
 
-// 400 with both counts. `where` says what the prompt is: "messages" or "prompt".
+// 400 with both counts. `where` says what the prompt is: "messages" or "prompt". With `at_least`
+// the prompt's is a lower bound.
 ApiError ContextLengthExceeded(uint32_t context_tokens, uint64_t prompt_tokens,
-                               uint64_t completion_tokens, std::string_view where);
+                               uint64_t completion_tokens, std::string_view where,
+                               bool at_least = false);
 
 // What the engine or a template said: kInvalidArgument is 400, kResourceExhausted 429, kUnavailable
 // 503, the rest 500.

@@ -11,10 +11,12 @@ constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxTextBytes = size_t{1} << 30;
 constexpr int64_t kMaxTokenCount = INT32_MAX;
 
-// Fields that would change the answer and are not done here. Off (null, false, [], ...) they pass.
+// Fields that would change the answer and are not done here. Off (null, false, [], ...) they pass,
+// and with the number that means off in their case.
 struct Unsupported {
   const char* name;
   const char* what;
+  double off = 0.0;
 };
 constexpr Unsupported kUnsupported[] = {
     {"audio", "audio output"},
@@ -33,13 +35,24 @@ constexpr Unsupported kUnsupported[] = {
     {"bad_words", "a list of banned words"},
     {"truncate_prompt_tokens", "truncation of the prompt"},
     {"prompt_logprobs", "this form of prompt log-probabilities (use echo with logprobs)"},
+    {"allowed_token_ids", "a list of allowed tokens"},
+    {"logits_processors", "code of the request's own"},
+    {"include_stop_str_in_output", "keeping the stop string"},
+    {"n_predict", "llama-server's name (use max_tokens)", -1.0},
+    {"repeat_penalty", "llama-server's name (use repetition_penalty)", 1.0},
+    {"typical_p", "typical sampling", 1.0},
+    {"mirostat", "Mirostat sampling"},
+    {"dynatemp_range", "a dynamic temperature"},
+    {"dry_multiplier", "DRY sampling"},
+    {"xtc_probability", "XTC sampling"},
     {"suffix", "insertion"},
     {"lora", "adapters"},
 };
 
 void RefuseUnsupported(RequestFields& fields) {
   for (const Unsupported& field : kUnsupported) {
-    if (!fields.IsOff(field.name)) fields.Fail(UnsupportedField(field.name, field.what));
+    if (fields.IsOff(field.name) || fields.IsNumber(field.name, field.off)) continue;
+    fields.Fail(UnsupportedField(field.name, field.what));
   }
   std::string format;
   if (fields.ReadTypeOf("response_format", &format) && format != "text") {
@@ -110,6 +123,14 @@ void ReadLength(RequestFields& fields, int64_t least, bool chat, GenerationParam
     fields.Fail(UnsupportedField("best_of", "choosing among more answers than 'n'"));
   }
   fields.ReadStrings("stop", kMaxStops, &out->sequence.stops);
+  size_t stop_bytes = 0;
+  for (const std::string& stop : out->sequence.stops) stop_bytes += stop.size();
+  if (stop_bytes > kMaxStopBytes) {
+    fields.Fail(BadField("stop",
+                         "The strings of 'stop' have {} bytes together, at most {} are "
+                         "allowed",
+                         stop_bytes, kMaxStopBytes));
+  }
   fields.ReadBool("ignore_eos", &out->sequence.ignore_eos);
 }
 
@@ -198,6 +219,9 @@ std::optional<ApiError> ParseChatRequest(std::string_view body, const SchemaCont
                                          ChatRequest* out) {
   RequestFields fields(body);
   ReadGeneration(fields, /*chat=*/true, context, &out->generation);
+  if (!fields.IsOff("echo")) {
+    fields.Fail(UnsupportedField("echo", "repeating messages (POST /v1/completions repeats)"));
+  }
   ReadChatPrompt(fields, context, &out->prompt);
   fields.ReadBool("logprobs", &out->generation.want_logprobs);
   int64_t top = 0;

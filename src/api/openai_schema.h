@@ -30,6 +30,7 @@ struct SchemaContext {
 inline constexpr uint32_t kMaxChoices = 128;
 inline constexpr size_t kMaxPrompts = 256;
 inline constexpr size_t kMaxStops = 16;
+inline constexpr size_t kMaxStopBytes = 4096;  // Of all together; each choice has their automaton.
 inline constexpr uint32_t kMaxTopLogprobs = 20;
 inline constexpr double kMaxTimeoutSeconds = 86'400.0;
 

@@ -198,6 +198,9 @@ TEST(OpenAiSchema, OutOfRangeIsRefusedByName) {
   for (const auto& [fields, param] : cases) {
     EXPECT_EQ(ErrorOf(ChatBody(fields)).param, std::optional<std::string>(param)) << fields;
   }
+  const auto stop = [](size_t bytes) { return "\"stop\": \"" + std::string(bytes, 'x') + "\""; };
+  EXPECT_EQ(Chat(stop(kMaxStopBytes)).generation.sequence.stops.size(), 1u);
+  EXPECT_EQ(ErrorOf(ChatBody(stop(kMaxStopBytes + 1))).param, "stop");
 }
 
 TEST(OpenAiSchema, KnownButNotDoneIsRefusedUnlessOff) {
@@ -213,6 +216,13 @@ TEST(OpenAiSchema, KnownButNotDoneIsRefusedUnlessOff) {
       {R"("use_beam_search": true)", "use_beam_search"},
       {R"("stop_token_ids": [1])", "stop_token_ids"},
       {R"("best_of": 2)", "best_of"},
+      {R"("allowed_token_ids": [1])", "allowed_token_ids"},
+      {R"("include_stop_str_in_output": true)", "include_stop_str_in_output"},
+      {R"("n_predict": 5)", "n_predict"},
+      {R"("repeat_penalty": 1.1)", "repeat_penalty"},
+      {R"("typical_p": 0.5)", "typical_p"},
+      {R"("mirostat": 2)", "mirostat"},
+      {R"("echo": true)", "echo"},
       {R"("suffix": "x")", "suffix"},
   };
   for (const auto& [fields, param] : cases) {
@@ -222,7 +232,8 @@ TEST(OpenAiSchema, KnownButNotDoneIsRefusedUnlessOff) {
   }
   Chat(R"("response_format": {"type": "text"}, "modalities": ["text"], "functions": [],
           "guided_regex": "", "use_beam_search": false, "stop_token_ids": [], "best_of": 1,
-          "suffix": null, "tool_choice": "auto", "a field nobody knows": {"deep": [1]})");
+          "suffix": null, "tool_choice": "auto", "echo": false, "n_predict": -1,
+          "repeat_penalty": 1.0, "typical_p": 1, "mirostat": 0, "a field nobody knows": {"deep": [1]})");
 }
 
 TEST(OpenAiSchema, BodiesThatAreNoJsonObjects) {
@@ -241,10 +252,53 @@ TEST(OpenAiSchema, BodiesThatAreNoJsonObjects) {
   EXPECT_EQ(ErrorOf("{}").param, "messages");
 }
 
-TEST(OpenAiSchema, JsonDepthIgnoresStrings) {
-  EXPECT_EQ(JsonDepth(R"({"a": "[[[[\"[[", "b": [1, {"c": 2}]})", 64), 3u);
-  EXPECT_EQ(JsonDepth("]]]][", 64), 1u);
-  EXPECT_EQ(JsonDepth(std::string(1000, '['), 64), 65u);
+// An object of `count` members k0, k1, ...
+std::string ObjectOf(size_t count) {
+  std::string text = "{";
+  for (size_t i = 0; i < count; ++i) text += fmt::format("{}\"k{}\": 1", i == 0 ? "" : ",", i);
+  return text + "}";
+}
+
+TEST(OpenAiSchema, DepthIsThatOutsideOfStrings) {
+  const auto nested = [](size_t depth) {
+    return std::string(depth, '[') + R"("[[[[{{\"[[")" + std::string(depth, ']');
+  };
+  EXPECT_EQ(JsonShapeProblem(nested(kMaxJsonDepth)), std::nullopt);
+  EXPECT_THAT(JsonShapeProblem(nested(kMaxJsonDepth + 1)).value_or(""), HasSubstr("64 levels"));
+  EXPECT_EQ(JsonShapeProblem("]]]]["), std::nullopt);
+  EXPECT_EQ(JsonShapeProblem(nested(60) + nested(60)), std::nullopt);
+}
+
+// Each key of an object is compared with those before it: 150,000 of them would take half a minute.
+TEST(OpenAiSchema, ObjectsWithTooManyMembersAreRefused) {
+  EXPECT_EQ(JsonShapeProblem(ObjectOf(8'000)), std::nullopt);
+  EXPECT_THAT(JsonShapeProblem(ObjectOf(15'000)).value_or(""), HasSubstr("too many members"));
+  std::string many = "[" + ObjectOf(2'000);
+  for (int i = 0; i < 40; ++i) many += "," + ObjectOf(2'000);
+  EXPECT_THAT(JsonShapeProblem(many + "]").value_or(""), HasSubstr("too many members"));
+  std::string messages = "[" + ObjectOf(3);
+  for (int i = 0; i < 100'000; ++i) messages += "," + ObjectOf(3);
+  EXPECT_EQ(JsonShapeProblem(messages + "]"), std::nullopt);
+
+  const std::string wide = ObjectOf(150'000);
+  EXPECT_THAT(ErrorOf(wide).message, HasSubstr("too many members"));
+  TokenizeRequest tokenize;
+  EXPECT_TRUE(ParseTokenizeRequest(wide, &tokenize).has_value());
+  std::string quoted;
+  for (const char c : wide) quoted += c == '"' ? std::string("\\\"") : std::string(1, c);
+  const ApiError error = ErrorOf(
+      R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": ")" +
+      quoted + R"("}}]}]})");
+  EXPECT_EQ(error.param, "messages[0].tool_calls[0].function.arguments");
+  EXPECT_THAT(error.message, HasSubstr("too many members"));
+}
+
+// What is wrong is told without what was sent: messages are logged.
+TEST(OpenAiSchema, ErrorsOfJsonDoNotQuoteIt) {
+  for (const char* body : {R"({"prompt": [1e4321]})", R"({"prompt": "secret 4321 \x"})",
+                           R"({"prompt": "x", 4321: 1})"}) {
+    EXPECT_THAT(CompletionErrorOf(body).message, testing::Not(HasSubstr("4321"))) << body;
+  }
 }
 
 TEST(OpenAiSchema, ContinuesTheFinalMessage) {

@@ -1,6 +1,7 @@
 #include "api/request_fields.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +13,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxLogitBiases = 1024;
+// Of keys with keys, in all objects of a text: some tenths of a second. One object may have about
+// 10,000 members, any number of them a few hundred.
+constexpr uint64_t kMaxKeyComparisons = 50'000'000;
 // Doubles count every whole number up to here.
 constexpr double kMaxWholeDouble = 9007199254740992.0;
 
@@ -29,7 +33,8 @@ const char* TypeName(const Json& value) {
 std::string ParseProblem(const std::string& what) {
   const size_t tag = what.find("] ");
   const size_t begin = tag == std::string::npos ? 0 : tag + 2;
-  const size_t quote = std::min(what.find("; last read", begin), what.size());
+  const size_t quote =
+      std::min({what.find("; last read", begin), what.find(" parsing '", begin), what.size()});
   return what.substr(begin, quote - begin);
 }
 
@@ -39,8 +44,8 @@ std::optional<ApiError> ParseObject(std::string_view body, Json* root) {
   if (invalid.has_value()) {
     return BadField("", "The request body is not valid UTF-8 (byte {})", *invalid);
   }
-  if (JsonDepth(body, kMaxJsonDepth) > kMaxJsonDepth) {
-    return BadField("", "The request body is nested deeper than {} levels", kMaxJsonDepth);
+  if (const std::optional<std::string> problem = JsonShapeProblem(body)) {
+    return BadField("", "The request body {}", *problem);
   }
   if (body.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     return BadField("", "The request body is empty; a JSON object is expected");
@@ -117,10 +122,12 @@ struct RequestFields::Tree {
   }
 };
 
-size_t JsonDepth(std::string_view text, size_t limit) {
-  size_t depth = 0, deepest = 0;
+std::optional<std::string> JsonShapeProblem(std::string_view text) {
+  std::array<uint64_t, kMaxJsonDepth + 1> members{};  // Of the object open at each level.
+  size_t depth = 0;
+  uint64_t comparisons = 0;
   bool in_string = false;
-  for (size_t i = 0; i < text.size() && deepest <= limit; ++i) {
+  for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (in_string) {
       if (c == '\\') {
@@ -131,12 +138,18 @@ size_t JsonDepth(std::string_view text, size_t limit) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
-      deepest = std::max(deepest, ++depth);
+      if (++depth > kMaxJsonDepth) {
+        return fmt::format("is nested deeper than {} levels", kMaxJsonDepth);
+      }
+      members[depth] = 0;
     } else if ((c == ']' || c == '}') && depth > 0) {
       --depth;
+    } else if (c == ':') {
+      comparisons += members[depth]++;
+      if (comparisons > kMaxKeyComparisons) return "has objects with too many members";
     }
   }
-  return deepest;
+  return std::nullopt;
 }
 
 RequestFields::RequestFields(std::string_view body) : tree_(std::make_unique<Tree>()) {
@@ -154,6 +167,11 @@ bool RequestFields::Has(std::string_view name) const { return tree_->Find(name) 
 bool RequestFields::IsString(std::string_view name) const {
   const Json* value = tree_->Find(name);
   return value != nullptr && value->is_string();
+}
+
+bool RequestFields::IsNumber(std::string_view name, double number) const {
+  const Json* value = tree_->Find(name);
+  return value != nullptr && value->is_number() && value->get<double>() == number;
 }
 
 bool RequestFields::IsOff(std::string_view name) const {

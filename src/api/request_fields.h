@@ -3,7 +3,7 @@
 //
 // The first thing that is wrong becomes error(), naming the field; reads after it do nothing. A
 // field that is absent or null leaves its output as it was. Of a key that comes twice the last
-// counts, as in most JSON parsers. Depth and UTF-8 are checked before anything is built from the
+// counts, as in most JSON parsers. Shape and UTF-8 are checked before anything is built from the
 // body; its size is the HTTP server's limit. Thread: one.
 #ifndef KVASIR_API_REQUEST_FIELDS_H_
 #define KVASIR_API_REQUEST_FIELDS_H_
@@ -33,7 +33,7 @@ inline constexpr size_t kMaxJsonDepth = 64;
 
 class RequestFields {
  public:
-  // A body that is not a JSON object, nested deeper than kMaxJsonDepth or not UTF-8 gives an object
+  // A body that is not a JSON object, has a JsonShapeProblem or is not UTF-8 gives an object
   // without fields whose error() says so.
   explicit RequestFields(std::string_view body);
   ~RequestFields();
@@ -43,6 +43,7 @@ class RequestFields {
 
   bool Has(std::string_view name) const;  // Present and not null.
   bool IsString(std::string_view name) const;
+  bool IsNumber(std::string_view name, double number) const;
   // Absent, null, false, 0, "", [] or {}: the ways to say that a feature is not wanted.
   bool IsOff(std::string_view name) const;
 
@@ -75,9 +76,11 @@ class RequestFields {
   std::optional<ApiError> error_;
 };
 
-// The deepest nesting of arrays and objects in JSON text (also in malformed text), as far as
-// `limit` + 1. Linear, without recursion.
-size_t JsonDepth(std::string_view text, size_t limit);
+// Why JSON text (also malformed text) must not be parsed, as the rest of a sentence about it, or
+// nullopt: arrays and objects in more than kMaxJsonDepth levels (the parser recurses), or objects
+// with so many members that building them, which compares each key with those before it, would take
+// seconds. Linear, without recursion.
+std::optional<std::string> JsonShapeProblem(std::string_view text);
 
 }  // namespace kvasir
 

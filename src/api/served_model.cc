@@ -1,10 +1,15 @@
 #include "api/served_model.h"
 
+#include <algorithm>
+#include <array>
 #include <string_view>
 #include <utility>
 
 namespace kvasir {
 namespace {
+
+// Texts up to this many bytes for each token of the context are tokenized, and counted exactly.
+constexpr size_t kCountedBytesPerToken = 64;
 
 std::string_view Trimmed(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n";
@@ -73,6 +78,27 @@ std::optional<ApiError> RenderPrompt(const ServedModel& model, const ChatPromptI
                     "so that it cannot be continued");
   }
   return std::nullopt;
+}
+
+std::optional<ApiError> CheckTextLength(const ServedModel& model, std::string_view text,
+                                        std::optional<uint32_t> max_tokens,
+                                        std::string_view where) {
+  const Tokenizer& tokenizer = model.text->tokenizer();
+  if (text.size() <= kCountedBytesPerToken * model.context_tokens) return std::nullopt;
+  size_t longest = 1;
+  std::array<bool, 256> is_token{};  // Other bytes may vanish, or share an unknown token.
+  for (size_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string_view bytes = tokenizer.TokenBytes(TokenId{static_cast<int32_t>(id)});
+    longest = std::max(longest, bytes.size());
+    if (bytes.size() == 1) is_token[static_cast<uint8_t>(bytes[0])] = true;
+  }
+  const uint64_t least =
+      static_cast<uint64_t>(std::count_if(
+          text.begin(), text.end(), [&](char c) { return is_token[static_cast<uint8_t>(c)]; })) /
+      longest;
+  const uint64_t completion = std::max<uint64_t>(1, max_tokens.value_or(1));
+  if (least + completion <= model.context_tokens) return std::nullopt;
+  return ContextLengthExceeded(model.context_tokens, least, completion, where, /*at_least=*/true);
 }
 
 }  // namespace kvasir

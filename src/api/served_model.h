@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "api/error.h"
@@ -40,6 +41,11 @@ struct ServedModel {
 // `now` is local time. 400 when the model has no template, or the template refuses the messages.
 std::optional<ApiError> RenderPrompt(const ServedModel& model, const ChatPromptInput& input,
                                      const std::tm& now, RenderedPrompt* out);
+
+// 400 when a text is so long that it exceeds the context whatever its tokens are. Tokenizing a body
+// of 16 MiB takes seconds; this costs nothing for texts that may fit.
+std::optional<ApiError> CheckTextLength(const ServedModel& model, std::string_view text,
+                                        std::optional<uint32_t> max_tokens, std::string_view where);
 
 }  // namespace kvasir
 

@@ -131,7 +131,7 @@ class HttpServer {
   struct Options {
     std::string host = "127.0.0.1";  // A name or an address; "::" for all.
     uint16_t port = 0;               // 0: any free one, see port().
-    int threads = 2;
+    int threads = 8;                 // More than cores: what one computes long holds up no stream.
     // Above it a connection is accepted, answered 503 and closed; when 64 more wait for that,
     // further ones wait in the kernel's queue.
     size_t max_connections = 1024;
