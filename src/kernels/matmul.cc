@@ -22,6 +22,7 @@ static_assert(static_cast<int>(WeightFormat::kQ4_K) == matmul::kQ4_K);
 static_assert(static_cast<int>(WeightFormat::kQ6_K) == matmul::kQ6_K);
 static_assert(kWeightFormatCount == matmul::kFormatCount);
 static_assert(kTileRows == matmul::kMaxTileRows);
+static_assert(kActivationBlock == kBlockValues);
 
 const matmul::Kernels& ActiveKernels() {
   switch (ActiveIsa()) {
@@ -104,12 +105,21 @@ size_t ActivationBytes(uint32_t rows, uint32_t cols) {
 
 void QuantizeRow(std::span<const float> x, uint32_t row, const Activations& activations) {
   KV_CHECK_EQ(x.size(), size_t{activations.cols});
+  QuantizeBlocks(x, row, 0, activations);
+}
+
+void QuantizeBlocks(std::span<const float> x, uint32_t row, uint32_t first_block,
+                    const Activations& activations) {
+  KV_CHECK_EQ(x.size() % kBlockValues, 0u);
+  KV_CHECK_LE(size_t{first_block} * kBlockValues + x.size(), size_t{activations.cols});
   KV_CHECK_EQ(activations.cols % kBlockValues, 0u);
   KV_CHECK_LT(row, activations.rows);
   const TilePlace tile = TileOf(row, activations.rows);
-  std::byte* bytes = activations.quantized + TileOffset(tile, activations.cols);
-  ActiveKernels().quantize_row(x.data(), activations.cols / kBlockValues, tile.row_count,
-                               row - tile.first_row, reinterpret_cast<unsigned char*>(bytes));
+  std::byte* bytes = activations.quantized + TileOffset(tile, activations.cols) +
+                     size_t{first_block} * tile.row_count * matmul::kRecordBytes;
+  ActiveKernels().quantize_row(x.data(), static_cast<uint32_t>(x.size() / kBlockValues),
+                               tile.row_count, row - tile.first_row,
+                               reinterpret_cast<unsigned char*>(bytes));
 }
 
 void MatMulPanels(const PackedMatrix& w, const Activations& x, uint32_t panel_begin,

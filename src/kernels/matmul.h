@@ -62,9 +62,16 @@ size_t ActivationBytes(uint32_t rows, uint32_t cols);
 
 // Quantizes activation row `row` from x [cols] into its place in `activations`: per 32 values
 // scale = amax / 127 and round-half-even, as the peers do it. Rows are independent; any thread, any
-// order. A block below 2^-100 counts as zero. A NaN or an infinity makes every output of its row
-// NaN (quantized formats), never a fault. The product must be given the same rows and cols.
+// order. A block below 2^-100 counts as zero. A NaN, an infinity or a magnitude of 2^111 and more
+// makes every output of its row NaN (quantized formats), never a fault. The product must be given
+// the same rows and cols.
 void QuantizeRow(std::span<const float> x, uint32_t row, const Activations& activations);
+
+// The same for the 32-blocks from `first_block` on of that row only: x [a multiple of 32]. Disjoint
+// ranges of a row may be filled by different threads; the bits are those of QuantizeRow.
+inline constexpr uint32_t kActivationBlock = 32;  // Values that share a scale.
+void QuantizeBlocks(std::span<const float> x, uint32_t row, uint32_t first_block,
+                    const Activations& activations);
 
 enum class Store : uint8_t {
   kAssign,  // out = result
