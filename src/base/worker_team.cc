@@ -25,14 +25,18 @@ inline void Pause() {
 }
 
 // Waits until word != old: spin, yield, sleep. `sleepers` tells the waker whether a syscall is
-// needed.
-void WaitWhile(std::atomic<uint32_t>& word, uint32_t old, std::atomic<uint32_t>* sleepers) {
+// needed. Returns how long it took after the spinning.
+std::chrono::nanoseconds WaitWhile(std::atomic<uint32_t>& word, uint32_t old,
+                                   std::atomic<uint32_t>* sleepers) {
   for (int i = 0; i < kSpinCount; ++i) {
-    if (word.load(std::memory_order_acquire) != old) return;
+    if (word.load(std::memory_order_acquire) != old) return std::chrono::nanoseconds(0);
     Pause();
   }
+  const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < kYieldCount; ++i) {
-    if (word.load(std::memory_order_acquire) != old) return;
+    if (word.load(std::memory_order_acquire) != old) {
+      return std::chrono::steady_clock::now() - start;
+    }
     ::sched_yield();
   }
   if (sleepers != nullptr) sleepers->fetch_add(1, std::memory_order_seq_cst);
@@ -40,7 +44,11 @@ void WaitWhile(std::atomic<uint32_t>& word, uint32_t old, std::atomic<uint32_t>*
     word.wait(old, std::memory_order_seq_cst);
   }
   if (sleepers != nullptr) sleepers->fetch_sub(1, std::memory_order_relaxed);
+  return std::chrono::steady_clock::now() - start;
 }
+
+constexpr uint32_t kCountBits = 10;  // Of WorkerTeam::job_.
+constexpr uint32_t kMostWorkers = 1u << kCountBits;
 
 // "max 100000" or "150000 100000" (cgroup v2 cpu.max): the quota in cores, or 0 for none.
 double CgroupCores() {
@@ -61,9 +69,10 @@ StatusOr<std::unique_ptr<WorkerTeam>> WorkerTeam::Create(int worker_count) {
   return team;
 }
 
-WorkerTeam::WorkerTeam(int worker_count, NotStarted) : worker_count_(worker_count) {
+WorkerTeam::WorkerTeam(int worker_count, NotStarted)
+    : worker_count_(worker_count), policy_(worker_count) {
   KV_CHECK_GE(worker_count, 1);
-  KV_CHECK_LE(worker_count, 1024);
+  KV_CHECK_LE(static_cast<uint32_t>(worker_count), kMostWorkers);
 }
 
 WorkerTeam::WorkerTeam(int worker_count) : WorkerTeam(worker_count, NotStarted{}) {
@@ -84,28 +93,43 @@ bool WorkerTeam::StartThreads() {
 
 WorkerTeam::~WorkerTeam() {
   stop_ = true;
-  job_.fetch_add(1, std::memory_order_seq_cst);
-  job_.notify_all();
+  StartJob(static_cast<uint32_t>(worker_count_));
   for (std::thread& thread : threads_) thread.join();
 }
 
-void WorkerTeam::RunErased(Entry entry, void* context) {
-  if (worker_count_ > 1) {
+void WorkerTeam::StartJob(uint32_t workers) {
+  const uint32_t started = (job_.load(std::memory_order_relaxed) >> kCountBits) + 1;
+  job_.store(started << kCountBits | (workers - 1), std::memory_order_seq_cst);
+  job_.notify_all();
+}
+
+void WorkerTeam::RunErased(Entry entry, void* context, int workers) {
+  active_ = static_cast<uint32_t>(workers);
+  if (workers > 1) {
     entry_ = entry;
     context_ = context;
-    job_.fetch_add(1, std::memory_order_seq_cst);
-    job_.notify_all();
+    StartJob(active_);
   }
   entry(context, 0);
   // All workers must have left the program before its context dies.
   Barrier();
 }
 
+void WorkerTeam::RunLearning(Entry entry, void* context) {
+  stalled_ns_.store(0, std::memory_order_relaxed);
+  const auto start = std::chrono::steady_clock::now();
+  RunErased(entry, context, policy_.count());
+  const std::chrono::nanoseconds stalled(stalled_ns_.load(std::memory_order_relaxed));
+  policy_.Observe(std::chrono::steady_clock::now() - start, stalled);
+}
+
 void WorkerTeam::WorkerMain(int worker) {
   uint32_t seen = 0;
   while (true) {
     WaitWhile(job_, seen, nullptr);
-    ++seen;
+    // A program without this worker may have been followed by others by now; one with it waits.
+    seen = job_.load(std::memory_order_acquire);
+    if (static_cast<uint32_t>(worker) > (seen & (kMostWorkers - 1))) continue;
     if (stop_) return;
     entry_(context_, worker);
     Barrier();
@@ -114,15 +138,19 @@ void WorkerTeam::WorkerMain(int worker) {
 
 void WorkerTeam::Barrier() {
   const uint32_t phase = phase_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 ==
-      static_cast<uint32_t>(worker_count_)) {
+  // Before the arrival: after it the last Barrier may be over, and the next Run set another count.
+  const uint32_t active = active_;
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == active) {
     arrived_.store(0, std::memory_order_relaxed);
     claims_[phase & 1].next.store(0, std::memory_order_relaxed);
     phase_.store(phase + 1, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) != 0) phase_.notify_all();
     return;
   }
-  WaitWhile(phase_, phase, &sleepers_);
+  const std::chrono::nanoseconds waited = WaitWhile(phase_, phase, &sleepers_);
+  if (waited.count() > 0) {
+    stalled_ns_.fetch_add(static_cast<uint64_t>(waited.count()), std::memory_order_relaxed);
+  }
 }
 
 int WorkerTeam::UsableCores() {

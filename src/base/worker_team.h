@@ -7,8 +7,9 @@
 //
 // Waiting spins briefly (a barrier inside a forward pass is microseconds away), then yields, then
 // sleeps on a futex, so that an oversubscribed machine is not starved by spinning
-// (docs/ARCHITECTURE.md). No allocation after construction. Thread: Run is called by one thread at
-// a time; Barrier and For only from inside its program.
+// (docs/ARCHITECTURE.md). When foreign processes take cores for whole time slices, RunElastic
+// goes on with fewer workers for a while (worker_count_policy.h). No allocation after construction.
+// Thread: Run is called by one thread at a time; Barrier and For only from inside its program.
 #ifndef KVASIR_BASE_WORKER_TEAM_H_
 #define KVASIR_BASE_WORKER_TEAM_H_
 
@@ -16,9 +17,11 @@
 #include <cstdint>
 #include <memory>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "base/status.h"
+#include "base/worker_count_policy.h"
 
 namespace kvasir {
 
@@ -34,14 +37,20 @@ class WorkerTeam {
 
   int worker_count() const { return worker_count_; }
 
-  // Runs program(int worker) on all workers. `program` must not throw.
+  // Runs program(int worker) on all workers. `program` must not throw, here and below.
   template <typename Program>
   void Run(Program&& program) {
-    RunErased([](void* context, int worker) { (*static_cast<Program*>(context))(worker); },
-              const_cast<void*>(static_cast<const void*>(&program)));
+    RunErased(Erase<Program>, Pointer(program), worker_count_);
   }
 
-  // Every worker must call it; all writes before it are visible to all workers after it.
+  // Runs it on workers [0, n), n as worker_count_policy.h says. For programs that are run over and
+  // over and whose claims are small against a time slice: what stalls them is learned from.
+  template <typename Program>
+  void RunElastic(Program&& program) {
+    RunLearning(Erase<Program>, Pointer(program));
+  }
+
+  // Every worker of the Run must call it; all writes before it are visible to all of them after it.
   void Barrier();
 
   // Shares units [0, unit_count) among the workers in claims of `grain`: body(begin, end) is called
@@ -77,7 +86,17 @@ class WorkerTeam {
   bool StartThreads();  // False: refused; some may run, which the destructor ends.
 
   using Entry = void (*)(void* context, int worker);
-  void RunErased(Entry entry, void* context);
+  template <typename Program>
+  static void Erase(void* context, int worker) {
+    (*static_cast<std::remove_reference_t<Program>*>(context))(worker);
+  }
+  template <typename Program>
+  static void* Pointer(Program& program) {
+    return const_cast<void*>(static_cast<const void*>(&program));
+  }
+  void RunErased(Entry entry, void* context, int workers);
+  void RunLearning(Entry entry, void* context);
+  void StartJob(uint32_t workers);  // Wakes workers [1, workers).
   void WorkerMain(int worker);
   std::atomic<uint32_t>& NextCounter() {
     // The barrier that ends a For resets the counter of that For before it releases anyone, and the
@@ -94,7 +113,12 @@ class WorkerTeam {
   alignas(64) std::atomic<uint32_t> phase_{0};  // Barriers passed; also what waiters sleep on.
   std::atomic<uint32_t> sleepers_{0};           // Waiters in the futex; none: nobody is woken.
   ClaimCounter claims_[2];
-  alignas(64) std::atomic<uint32_t> job_{0};  // Programs started; idle workers sleep on it.
+  std::atomic<uint64_t> stalled_ns_{0};  // Waited at barriers after the spin, all workers.
+  uint32_t active_ = 1;                  // Workers of the running program.
+  WorkerCountPolicy policy_;
+  // Idle workers sleep on it. Low bits: workers of the program less one; above: programs started,
+  // so that a worker that slept through programs without it cannot take one for another.
+  alignas(64) std::atomic<uint32_t> job_{0};
   Entry entry_ = nullptr;
   void* context_ = nullptr;
   bool stop_ = false;
