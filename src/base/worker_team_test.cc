@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace kvasir {
@@ -44,6 +47,32 @@ TEST(WorkerTeam, CreateStartsTheWorkers) {
   std::atomic<int> calls[3] = {};
   (*team)->Run([&](int worker) { ++calls[worker]; });
   for (auto& count : calls) EXPECT_EQ(count.load(), 1);
+}
+
+// A worker that is late at every barrier is given up, and taken back when it has stopped to be; the
+// units are all done either way.
+TEST(WorkerTeam, ElasticRunsDoWithoutAWorkerThatStalls) {
+  WorkerTeam team(2);
+  bool stalls = true;
+  const auto takes_part = [&](int worker) {
+    std::atomic<uint32_t> units{0};
+    std::atomic<int> calls[2] = {};
+    team.RunElastic([&](int me) {
+      ++calls[me];
+      for (int phase = 0; phase < 3; ++phase) {
+        if (me == 1 && stalls) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        team.For(7, 2, [&](uint32_t begin, uint32_t end) { units += end - begin; });
+      }
+    });
+    EXPECT_EQ(units.load(), 21u);
+    EXPECT_EQ(calls[0].load(), 1);
+    return calls[worker].load() == 1;
+  };
+  while (takes_part(1)) {
+  }
+  stalls = false;
+  while (!takes_part(1)) {
+  }
 }
 
 TEST(WorkerTeam, UsableCoresIsPositive) { EXPECT_GE(WorkerTeam::UsableCores(), 1); }
