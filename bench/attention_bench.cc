@@ -98,20 +98,29 @@ void BM_Attend(benchmark::State& state, Isa isa, const Workload& load) {
   const size_t stride = size_t{load.group} * load.head_dim;
   std::vector<float> q(stride * load.row_count), out(q.size());
   for (float& x : q) x = rng.Normal();
+  std::vector<AttentionRow> rows;
+  std::vector<const float*> q_rows;
+  std::vector<float*> out_rows;
+  for (uint32_t i = 0; i < load.row_count; ++i) {
+    rows.push_back(
+        {load.context - load.row_count + i, 0, i == 0 ? 0 : kWholeSequence, blocks.data()});
+    q_rows.push_back(q.data() + i * stride);
+    out_rows.push_back(out.data() + i * stride);
+  }
   AttentionTile tile;
-  tile.q = q.data();
-  tile.q_stride = stride;
+  tile.rows = rows.data();
+  tile.q = q_rows.data();
   tile.row_count = load.row_count;
   tile.group = load.group;
   tile.head_dim = load.head_dim;
   tile.scale = 1 / std::sqrt(static_cast<float>(load.head_dim));
-  tile.first_position = load.context - load.row_count;
-  tile.kv = {blocks.data(), kBlockTokens, 0, plane};
+  tile.block_tokens = kBlockTokens;
+  tile.v_offset = plane;
   const size_t floats = AttendScratchFloats(load.row_count, load.group, load.head_dim);
   const std::unique_ptr<float, FreeDeleter> scratch(
       static_cast<float*>(std::aligned_alloc(64, (floats * sizeof(float) + 63) / 64 * 64)));
   for (auto _ : state) {
-    Attend(tile, scratch.get(), out.data(), stride);
+    Attend(tile, scratch.get(), out_rows.data());
     benchmark::DoNotOptimize(out.data());
     benchmark::ClobberMemory();
   }

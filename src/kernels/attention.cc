@@ -33,7 +33,7 @@ uint32_t FirstSeen(const AttentionTile& tile, uint32_t position) {
 
 void CheckTile(const AttentionTile& tile) {
   KV_CHECK(tile.q != nullptr);
-  KV_CHECK(tile.kv.blocks != nullptr);
+  KV_CHECK(tile.rows != nullptr);
   KV_CHECK_GT(tile.row_count, 0u);
   KV_CHECK_GT(tile.group, 0u);
   KV_CHECK_LE(tile.row_count, kMaxAttentionRows);
@@ -42,52 +42,122 @@ void CheckTile(const AttentionTile& tile) {
   KV_CHECK_LE(tile.head_dim, kMaxHeadDim);
   KV_CHECK_EQ(tile.head_dim % 16, 0u);
   KV_CHECK_GT(tile.scale, 0.0f);
-  KV_CHECK_GT(tile.kv.block_tokens, 0u);
-  KV_CHECK_EQ(tile.kv.block_tokens % kUnitTokens, 0u);
-  KV_CHECK_EQ(kChunkTokens % tile.kv.block_tokens, 0u);
+  KV_CHECK_GT(tile.block_tokens, 0u);
+  KV_CHECK_EQ(tile.block_tokens % kUnitTokens, 0u);
+  KV_CHECK_EQ(kChunkTokens % tile.block_tokens, 0u);
 }
 
-const uint16_t* UnitOf(const PagedKv& kv, size_t offset, uint32_t head_dim, uint32_t position) {
-  const std::byte* block = kv.blocks[position / kv.block_tokens];
+const uint16_t* UnitOf(const AttentionTile& tile, const AttentionRow& row, size_t offset,
+                       uint32_t position) {
+  const std::byte* block = row.blocks[position / tile.block_tokens];
   KV_CHECK(block != nullptr);
-  const size_t unit = position % kv.block_tokens / kUnitTokens;
-  const size_t unit_bytes = size_t{kUnitTokens} * head_dim * sizeof(uint16_t);
+  const size_t unit = position % tile.block_tokens / kUnitTokens;
+  const size_t unit_bytes = size_t{kUnitTokens} * tile.head_dim * sizeof(uint16_t);
   return reinterpret_cast<const uint16_t*>(block + offset + unit * unit_bytes);
 }
 
-// Pointers to the units that hold tokens [lowest, highest) of the chunk at `base`; no others are
-// touched; returns how many. The next chunk's are only hints, but looked up only where the tile
-// sees them too.
-uint32_t ResolveUnits(const AttentionTile& tile, uint32_t base, uint32_t lowest, uint32_t highest,
-                      AttentionJob& job) {
-  uint32_t count = 0;
-  for (uint32_t unit = 0; unit < kChunkTokens / kUnitTokens; ++unit) {
-    const uint32_t token = unit * kUnitTokens;
-    const bool seen = token + kUnitTokens > lowest && token < highest;
-    if (seen) count += 2;
-    job.k[unit] = seen ? UnitOf(tile.kv, tile.kv.k_offset, tile.head_dim, base + token) : nullptr;
-    job.v[unit] = seen ? UnitOf(tile.kv, tile.kv.v_offset, tile.head_dim, base + token) : nullptr;
+constexpr uint32_t kChunkUnits = kChunkTokens / kUnitTokens;
+
+// By unit of a chunk, bit i: row i sees some of its tokens; row i goes through it with row i - 1.
+struct UnitMasks {
+  uint64_t seen[kChunkUnits] = {};
+  uint64_t linked[kChunkUnits] = {};
+};
+
+// Rows of one chunk: what they see of it.
+struct Visible {
+  uint32_t first;
+  uint32_t last;  // One past.
+};
+
+Visible VisibleIn(const AttentionTile& tile, const AttentionRow& row, uint32_t base) {
+  const uint32_t first = std::max(FirstSeen(tile, row.position), base) - base;
+  const uint32_t last = row.position < base ? 0 : std::min(row.position - base + 1, kChunkTokens);
+  return first < last ? Visible{first, last} : Visible{0, 0};
+}
+
+void LinkRow(const AttentionRow& row, uint32_t base, uint64_t bit, UnitMasks& masks) {
+  for (uint32_t unit = 0; unit < kChunkUnits; ++unit) {
+    const uint32_t from = base + unit * kUnitTokens;
+    if (from >= row.shared_begin && row.shared_end - from >= kUnitTokens && from < row.shared_end) {
+      masks.linked[unit] |= bit;
+    }
   }
-  const uint32_t last = tile.first_position + tile.row_count - 1;
+}
+
+// Cuts the chunk at `base` into segments, resolving their units; returns how many units. A run of
+// linked rows is one segment as long as its extent stays the same from unit to unit.
+uint32_t MakeSegments(const AttentionTile& tile, uint32_t base, const UnitMasks& masks,
+                      AttentionJob& job) {
+  int open[kMaxAttentionRows];  // By the run's first row: its segment, if it reaches unit - 1.
+  uint32_t units = 0;
+  job.segments = 0;
+  for (uint32_t unit = 0; unit < kChunkUnits; ++unit) {
+    const bool same_runs = unit > 0 && masks.linked[unit] == masks.linked[unit - 1];
+    for (uint32_t row = 0; row < tile.row_count;) {
+      uint32_t end = row + 1;
+      while (end < tile.row_count && (masks.linked[unit] >> end & 1) != 0) ++end;
+      const uint64_t run = (end - row == 64 ? ~uint64_t{0} : (uint64_t{1} << (end - row)) - 1)
+                           << row;
+      const uint64_t seen = masks.seen[unit] & run;
+      if (!same_runs) open[row] = -1;
+      if (seen == 0) {
+        open[row] = -1;
+      } else {
+        if (open[row] < 0) {
+          open[row] = job.segments++;
+          const size_t place = size_t{row} * kChunkUnits + unit;
+          job.segment[open[row]] = {static_cast<int>(row * tile.group),
+                                    static_cast<int>((end - row) * tile.group),
+                                    static_cast<int>(unit),
+                                    0,
+                                    job.k + place,
+                                    job.v + place};
+        }
+        const AttentionRow& reader = tile.rows[__builtin_ctzll(seen)];
+        const size_t place = size_t{row} * kChunkUnits + unit;
+        job.k[place] = UnitOf(tile, reader, tile.k_offset, base + unit * kUnitTokens);
+        job.v[place] = UnitOf(tile, reader, tile.v_offset, base + unit * kUnitTokens);
+        ++job.segment[open[row]].units;
+        units += 2;
+      }
+      row = end;
+    }
+  }
+  return units;
+}
+
+// The next chunk's first K units are only hints, but looked up only where a row sees them too. Rows
+// of several sequences go on in several places: no hint then.
+void ResolveAfter(const AttentionTile& tile, uint32_t base, bool seen, AttentionJob& job) {
+  const AttentionRow& row = tile.rows[tile.row_count - 1];
+  bool one_sequence = true;
+  for (uint32_t i = 1; i < tile.row_count; ++i) {
+    one_sequence = one_sequence && tile.rows[i].shared_end == kWholeSequence;
+  }
   for (uint32_t unit = 0; unit < AttentionJob::kAhead; ++unit) {
     const uint32_t position = base + kChunkTokens + unit * kUnitTokens;
-    const bool seen = lowest < highest && position <= last;
-    job.after[unit] = seen ? UnitOf(tile.kv, tile.kv.k_offset, tile.head_dim, position) : nullptr;
+    const bool hint = seen && one_sequence && position <= row.position;
+    job.after[unit] = hint ? UnitOf(tile, row, tile.k_offset, position) : nullptr;
   }
-  return count;
 }
 
 }  // namespace
 
 ChunkRange ChunksOf(const AttentionTile& tile) {
-  const uint32_t last = tile.first_position + tile.row_count - 1;
-  return {FirstSeen(tile, tile.first_position) / kChunkTokens, last / kChunkTokens + 1};
+  ChunkRange range{UINT32_MAX, 0};
+  for (uint32_t i = 0; i < tile.row_count; ++i) {
+    const uint32_t position = tile.rows[i].position;
+    range.begin = std::min(range.begin, FirstSeen(tile, position) / kChunkTokens);
+    range.end = std::max(range.end, position / kChunkTokens + 1);
+  }
+  return range;
 }
 
 uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionState& state) {
   CheckTile(tile);
   static_assert(AttentionJob::kRows == kMaxAttentionRows && AttentionJob::kTokens == kChunkTokens &&
-                AttentionJob::kUnits == kChunkTokens / kUnitTokens);
+                AttentionJob::kUnits == kChunkUnits);
   AttentionJob job;
   job.rows = static_cast<int>(RowsOf(tile));
   job.head_dim = static_cast<int>(tile.head_dim);
@@ -96,25 +166,25 @@ uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionS
   job.max = state.max;
   job.sum = state.sum;
   const uint32_t base = chunk * kChunkTokens;
-  uint32_t lowest = kChunkTokens;
-  uint32_t highest = 0;
+  UnitMasks masks;
+  bool any = false;
   for (uint32_t i = 0; i < tile.row_count; ++i) {
-    const uint32_t position = tile.first_position + i;
-    const uint32_t first = std::max(FirstSeen(tile, position), base) - base;
-    const uint32_t last = position < base ? 0 : std::min(position - base + 1, kChunkTokens);
-    const bool sees = first < last;
-    if (sees) {
-      lowest = std::min(lowest, first);
-      highest = std::max(highest, last);
+    const Visible visible = VisibleIn(tile, tile.rows[i], base);
+    const uint64_t bit = uint64_t{1} << i;
+    for (uint32_t unit = visible.first / kUnitTokens; unit * kUnitTokens < visible.last; ++unit) {
+      masks.seen[unit] |= bit;
+      any = true;
     }
+    if (i > 0) LinkRow(tile.rows[i], base, bit, masks);
     for (uint32_t g = 0; g < tile.group; ++g) {
       const uint32_t row = i * tile.group + g;
-      job.q[row] = tile.q + i * tile.q_stride + size_t{g} * tile.head_dim;
-      job.begin[row] = sees ? static_cast<int>(first) : 0;
-      job.end[row] = sees ? static_cast<int>(last) : 0;
+      job.q[row] = tile.q[i] + size_t{g} * tile.head_dim;
+      job.begin[row] = static_cast<int>(visible.first);
+      job.end[row] = static_cast<int>(visible.last);
     }
   }
-  const uint32_t units = ResolveUnits(tile, base, lowest, highest, job);
+  const uint32_t units = MakeSegments(tile, base, masks, job);
+  ResolveAfter(tile, base, any, job);
   ActiveAttention().chunk(job);
   return units;
 }
@@ -129,14 +199,13 @@ void MergeAttention(uint32_t rows, uint32_t head_dim, const AttentionState& next
   }
 }
 
-void FinishAttention(const AttentionTile& tile, const AttentionState& state, float* out,
-                     size_t out_stride) {
+void FinishAttention(const AttentionTile& tile, const AttentionState& state, float* const* out) {
   const AttentionTable& table = ActiveAttention();
   for (uint32_t i = 0; i < tile.row_count; ++i) {
     for (uint32_t g = 0; g < tile.group; ++g) {
       const size_t row = size_t{i} * tile.group + g;
       table.divide(tile.head_dim, state.o + row * tile.head_dim, state.sum[row],
-                   out + i * out_stride + size_t{g} * tile.head_dim);
+                   out[i] + size_t{g} * tile.head_dim);
     }
   }
 }
@@ -147,7 +216,7 @@ size_t AttendScratchFloats(uint32_t row_count, uint32_t group, uint32_t head_dim
   return 2 * (rows * head_dim + 2 * padded_rows);
 }
 
-uint32_t Attend(const AttentionTile& tile, float* scratch, float* out, size_t out_stride) {
+uint32_t Attend(const AttentionTile& tile, float* scratch, float* const* out) {
   const size_t rows = RowsOf(tile);
   const size_t padded_rows = (rows + 15) / 16 * 16;
   const auto carve = [&](float* from) {
@@ -163,7 +232,7 @@ uint32_t Attend(const AttentionTile& tile, float* scratch, float* out, size_t ou
     units += AttendChunk(tile, chunk, next);
     MergeAttention(static_cast<uint32_t>(rows), tile.head_dim, next, state);
   }
-  FinishAttention(tile, state, out, out_stride);
+  FinishAttention(tile, state, out);
   return units;
 }
 

@@ -9,11 +9,11 @@
 // absolute positions. Within a chunk: all scores, their maximum, the exponentials and their sum in
 // a fixed order of 16 lanes, then P*V token by token in f32. Chunks merge left to right. What a
 // query row gives depends on its own q, its position, the window and the KV bytes it may see: never
-// on the number of rows in the tile, the group split, the block size, the thread or the instruction
-// set. Tokens beyond what a row may see are skipped by position only; stale bytes in their slots
-// never reach a result. Accuracy against AttentionReference, relative to max |out|:
+// on the other rows of the tile, what they share, the group split, the block size, the thread or
+// the instruction set. Tokens beyond what a row may see are skipped by position only; stale bytes
+// in their slots never reach a result. Accuracy against AttentionReference, relative to max |out|:
 // kAttentionMaxRelError * max(1, largest |scale q . k|), since a score's rounding error grows with
-// it. Thread: pure functions; AttendChunk takes 100 KiB of stack, nothing of the heap. Source:
+// it. Thread: pure functions; AttendChunk takes 200 KiB of stack, nothing of the heap. Source:
 // Milakov and Gimelshein 2018 (online softmax), arXiv:1805.02867; Kwon et al. 2023 (paged KV).
 #ifndef KVASIR_KERNELS_ATTENTION_H_
 #define KVASIR_KERNELS_ATTENTION_H_
@@ -30,30 +30,33 @@ inline constexpr uint32_t kMaxAttentionRows = 64;  // row_count * group of one t
 inline constexpr uint32_t kMaxHeadDim = 256;
 inline constexpr double kAttentionMaxRelError = 2e-6;
 
-// Where the KV of one sequence lies, for one layer and one KV head.
-struct PagedKv {
-  const std::byte* const* blocks =
-      nullptr;  // Block base addresses by position / block_tokens; entries
-                // wholly outside every row's window are never read.
-  uint32_t block_tokens = 0;
-  size_t k_offset = 0;  // Bytes from a block's base to its first K unit of this layer and head.
-  size_t v_offset = 0;
+// One query token of a tile.
+struct AttentionRow {
+  uint32_t position = 0;
+  // Units wholly inside [shared_begin, shared_end) are the very units of the tile's previous row,
+  // in memory, where both rows see them: they are gone through once for both. Only the reading
+  // depends on it, never a result. kWholeSequence: the row before is of the same sequence.
+  uint32_t shared_begin = 0;
+  uint32_t shared_end = 0;
+  // Block base addresses by position / block_tokens. Entries wholly outside the row's window are
+  // never read, but those of rows of one sequence must agree.
+  const std::byte* const* blocks = nullptr;
 };
+inline constexpr uint32_t kWholeSequence = 0xFFFFFFFFu;  // As shared_end, with shared_begin 0.
 
-// `row_count` query rows at consecutive positions first_position.. of one sequence, `group` heads
-// each. Row i sees positions [max(0, p - window + 1), p], p = first_position + i; window 0 means no
-// limit.
+// Query rows of any sequences, `group` heads each, and one KV head. A row at position p sees
+// positions [max(0, p - window + 1), p]; window 0 means no limit.
 struct AttentionTile {
-  const float* q =
-      nullptr;          // Row i, head g: q + i * q_stride + g * head_dim, after RoPE, not scaled.
-  size_t q_stride = 0;  // Floats.
+  const AttentionRow* rows = nullptr;  // [row_count]; a sequence's rows stand together.
+  const float* const* q = nullptr;     // [row_count], each [group][head_dim], after RoPE.
   uint32_t row_count = 0;
   uint32_t group = 0;
   uint32_t head_dim = 0;  // A multiple of 16, at most 256.
   float scale = 0;        // Multiplies q . k; positive.
-  uint32_t first_position = 0;
   uint32_t window = 0;
-  PagedKv kv;
+  uint32_t block_tokens = 0;
+  size_t k_offset = 0;  // Bytes from a block's base to its first K unit of this layer and head.
+  size_t v_offset = 0;
 };
 
 // Un-normalised softmax state of a tile's rows (row i * group + g): o = sum p v, max, sum of p.
@@ -81,14 +84,13 @@ uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionS
 void MergeAttention(uint32_t rows, uint32_t head_dim, const AttentionState& next,
                     const AttentionState& state);
 
-// out = o / sum. Row i, head g goes to out + i * out_stride + g * head_dim.
-void FinishAttention(const AttentionTile& tile, const AttentionState& state, float* out,
-                     size_t out_stride);
+// out = o / sum. Row i's heads go to out[i], [group][head_dim].
+void FinishAttention(const AttentionTile& tile, const AttentionState& state, float* const* out);
 
 // All chunks left to right, then Finish; returns the units of all. `scratch` holds
 // AttendScratchFloats(tile) floats, 64-byte aligned.
 size_t AttendScratchFloats(uint32_t row_count, uint32_t group, uint32_t head_dim);
-uint32_t Attend(const AttentionTile& tile, float* scratch, float* out, size_t out_stride);
+uint32_t Attend(const AttentionTile& tile, float* scratch, float* const* out);
 
 // Writes k and v [head_dim] of one token into slot `slot` (0..block_tokens-1) of a block as f16
 // (round to nearest even; beyond f16's range to infinity).
@@ -96,7 +98,8 @@ void WriteKv(std::span<const float> k, std::span<const float> v, std::byte* bloc
              size_t v_offset, uint32_t slot);
 
 // The definition, in double, dense and without chunks, over the same stored f16 values.
-void AttentionReference(const AttentionTile& tile, double* out, size_t out_stride);
+// out is [row_count][group][head_dim].
+void AttentionReference(const AttentionTile& tile, double* out);
 
 }  // namespace kvasir
 

@@ -113,7 +113,8 @@ inline void Tiles(int vectors, int rows, const float* const* a, int a_offset, Ma
 inline int Smaller(int a, int b) { return a < b ? a : b; }
 inline int Larger(int a, int b) { return a > b ? a : b; }
 
-// A run of rows that go through one tile, and the tokens that any and that all of them see.
+// A run of rows that go through one tile, and the tokens of a segment that any and that all of them
+// see.
 struct RowBlock {
   int first, rows;
   int begin, end;                // Seen by some row: within this.
@@ -134,61 +135,62 @@ struct Work {
 
 inline float* PRow(Work& work, int row) { return work.p + row * AttentionJob::kTokens; }
 
-// Blocks of nearly equal size, so that no tile is left with a single row.
-void PlanRows(Work& work) {
+// Cuts a segment's rows into blocks of nearly equal size, so that no tile is left with a single row.
+void PlanRows(Work& work, const AttentionJob::Segment& segment) {
   const AttentionJob& job = work.job;
-  work.blocks = (job.rows + kTileRows - 1) / kTileRows;
+  const int from = segment.first_unit * 16;
+  const int to = from + segment.units * 16;
+  work.blocks = (segment.rows + kTileRows - 1) / kTileRows;
   for (int b = 0; b < work.blocks; ++b) {
-    const int first = job.rows * b / work.blocks;
-    const int last = job.rows * (b + 1) / work.blocks;
-    RowBlock block = {first, last - first, AttentionJob::kTokens, 0, 0, AttentionJob::kTokens};
+    const int first = segment.first_row + segment.rows * b / work.blocks;
+    const int last = segment.first_row + segment.rows * (b + 1) / work.blocks;
+    RowBlock block = {first, last - first, to, from, from, to};
     for (int r = first; r < last; ++r) {
-      if (job.begin[r] < job.end[r]) {
-        block.begin = Smaller(block.begin, job.begin[r]);
-        block.end = Larger(block.end, job.end[r]);
+      const int begin = Larger(job.begin[r], from);
+      const int end = Smaller(job.end[r], to);
+      if (begin < end) {
+        block.begin = Smaller(block.begin, begin);
+        block.end = Larger(block.end, end);
       }
-      block.common_begin = Larger(block.common_begin, job.begin[r]);
-      block.common_end = Smaller(block.common_end, job.end[r]);
+      block.common_begin = Larger(block.common_begin, begin);
+      block.common_end = Smaller(block.common_end, end);
     }
     if (block.common_end <= block.common_begin) {
-      block.common_begin = block.common_end = AttentionJob::kTokens;  // All of it is a left edge.
+      block.common_begin = block.common_end = to;  // All of it is a left edge.
     }
     work.block[b] = block;
   }
-  for (int r = 0; r < job.rows; ++r) work.p_row[r] = PRow(work, r);
 }
 
-// Scores of the units [first, last) that a block's rows see, before the scale.
-void ScoresDirect(Work& work, const RowBlock& block) {
+// Scores of the units of a segment that a block's rows see, before the scale.
+void ScoresDirect(Work& work, const AttentionJob::Segment& segment, const RowBlock& block) {
   const AttentionJob& job = work.job;
   const int first = block.begin / 16;
   const int last = (block.end + 15) / 16;
   if (first >= last) return;
+  const uint16_t* const* const k = segment.k + (first - segment.first_unit);
+  const uint16_t* const* const v = segment.v + (first - segment.first_unit);
   Tiles(
       last - first, block.rows, job.q + block.first, 0,
       [&](int j) {
-        const uint16_t* const* unit = job.k + first + j;
         // Meanwhile fetch the units of the next tile, or the first values.
         const bool more = first + j + 2 * kTileCols <= last;
         const bool values = last - first >= kTileCols;
-        return KUnits{unit, more ? unit + kTileCols : values ? job.v + first : unit};
+        return KUnits{k + j, more ? k + j + kTileCols : values ? v : k + j};
       },
       job.head_dim, PRow(work, block.first) + first * 16, AttentionJob::kTokens, true);
 }
 
-void ScoresByPanel(Work& work) {
+void ScoresByPanel(Work& work, const AttentionJob::Segment& segment) {
   const AttentionJob& job = work.job;
   constexpr int kPanelUnits = kPanelCols / 16;
-  for (int group = 0; group < AttentionJob::kUnits; group += kPanelUnits) {
-    int first = group;
-    int last = group + kPanelUnits;
-    while (first < last && job.k[first] == nullptr) ++first;
-    while (last > first && job.k[last - 1] == nullptr) --last;
-    if (first == last) continue;
+  const int end = segment.first_unit + segment.units;
+  for (int first = segment.first_unit; first < end; first += kPanelUnits) {
+    const int last = Smaller(first + kPanelUnits, end);
     for (int begin = 0; begin < job.head_dim; begin += kPanelDepth) {
       const int depth = Smaller(kPanelDepth, job.head_dim - begin);
       for (int u = first; u < last; ++u) {
-        const uint16_t* unit = job.k[u] + begin * 16;
+        const uint16_t* unit = segment.k[u - segment.first_unit] + begin * 16;
         float* to = work.panel + (u - first) * 16;
         for (int d = 0; d < depth; ++d) Store(to + d * kPanelCols, LoadHalf(unit + d * 16));
       }
@@ -202,6 +204,12 @@ void ScoresByPanel(Work& work) {
       }
     }
   }
+}
+
+void Scores(Work& work, const AttentionJob::Segment& segment) {
+  PlanRows(work, segment);
+  if (segment.rows > kDirectRows) return ScoresByPanel(work, segment);
+  for (int b = 0; b < work.blocks; ++b) ScoresDirect(work, segment, work.block[b]);
 }
 
 // Scores of one row into weights e^(scale s - max), with max and sum. What the row may not see is
@@ -242,21 +250,23 @@ void Soften(Work& work, int row) {
 
 // What to fetch while V unit `unit` is in use: the one four units on, then the next chunk's first
 // keys, else nothing new.
-inline const uint16_t* FetchBeside(const AttentionJob& job, int unit, int end) {
+inline const uint16_t* FetchBeside(const AttentionJob& job, const AttentionJob::Segment& segment,
+                                   int unit, int end) {
   const int ahead = unit + AttentionJob::kAhead;
-  if (ahead * 16 < end) return job.v[ahead];
+  if (ahead * 16 < end) return segment.v[ahead - segment.first_unit];
   const uint16_t* after = job.after[ahead - (end + 15) / 16];
-  return after != nullptr ? after : job.v[unit];
+  return after != nullptr ? after : segment.v[unit - segment.first_unit];
 }
 
 // o[row] += sum over tokens [begin, end) of p * v, reading half precision.
-void ValuesDirect(Work& work, int first_row, int rows, int begin, int end) {
+void ValuesDirect(Work& work, const AttentionJob::Segment& segment, int first_row, int rows,
+                  int begin, int end) {
   const AttentionJob& job = work.job;
   for (int t = begin; t < end;) {
     const int unit = t / 16;
     const int stop = Smaller((unit + 1) * 16, end);
-    const uint16_t* from = job.v[unit] + (t % 16) * job.head_dim;
-    const uint16_t* next = FetchBeside(job, unit, end);
+    const uint16_t* from = segment.v[unit - segment.first_unit] + (t % 16) * job.head_dim;
+    const uint16_t* next = FetchBeside(job, segment, unit, end);
     Tiles(
         job.head_dim / 16, rows, work.p_row + first_row, t,
         [&](int j) {
@@ -267,7 +277,7 @@ void ValuesDirect(Work& work, int first_row, int rows, int begin, int end) {
   }
 }
 
-void ValuesByPanel(Work& work) {
+void ValuesByPanel(Work& work, const AttentionJob::Segment& segment) {
   const AttentionJob& job = work.job;
   int begin = AttentionJob::kTokens;
   int end = 0;
@@ -281,7 +291,8 @@ void ValuesByPanel(Work& work) {
     for (int t = begin; t < end; t += kPanelDepth) {
       const int stop = Smaller(t + kPanelDepth, end);
       for (int i = t; i < stop; ++i) {
-        const uint16_t* from = job.v[i / 16] + (i % 16) * job.head_dim + col;
+        const uint16_t* unit = segment.v[i / 16 - segment.first_unit];
+        const uint16_t* from = unit + (i % 16) * job.head_dim + col;
         float* to = work.panel + (i - t) * kPanelCols;
         for (int j = 0; j < vectors; ++j) Store(to + j * 16, LoadHalf(from + j * 16));
       }
@@ -302,37 +313,37 @@ void ValuesByPanel(Work& work) {
 
 // Tokens that only some rows of a block see are taken row by row, never as p = 0: 0 * infinity is
 // not 0, and even 0 * 1 + -0 is not -0. Each row still meets its tokens in ascending order.
-void WeightedValues(Work& work) {
+void WeightedValues(Work& work, const AttentionJob::Segment& segment) {
   const AttentionJob& job = work.job;
-  for (int i = 0; i < job.rows * job.head_dim; i += 16) Store(job.o + i, Zero());
+  const int from = segment.first_unit * 16;
+  const int to = from + segment.units * 16;
+  PlanRows(work, segment);
   for (int b = 0; b < work.blocks; ++b) {
     const RowBlock& block = work.block[b];
     for (int r = block.first; r < block.first + block.rows; ++r) {
-      ValuesDirect(work, r, 1, job.begin[r], Smaller(job.end[r], block.common_begin));
+      ValuesDirect(work, segment, r, 1, Larger(job.begin[r], from),
+                   Smaller(job.end[r], block.common_begin));
     }
-    if (job.rows <= kDirectRows) {
-      ValuesDirect(work, block.first, block.rows, block.common_begin, block.common_end);
+    if (segment.rows <= kDirectRows) {
+      ValuesDirect(work, segment, block.first, block.rows, block.common_begin, block.common_end);
     }
   }
-  if (job.rows > kDirectRows) ValuesByPanel(work);
+  if (segment.rows > kDirectRows) ValuesByPanel(work, segment);
   for (int b = 0; b < work.blocks; ++b) {
     const RowBlock& block = work.block[b];
     for (int r = block.first; r < block.first + block.rows; ++r) {
-      ValuesDirect(work, r, 1, block.common_end, job.end[r]);
+      ValuesDirect(work, segment, r, 1, Larger(block.common_end, from), Smaller(job.end[r], to));
     }
   }
 }
 
 void Chunk(const AttentionJob& job) {
   Work work(job);
-  PlanRows(work);
-  if (job.rows <= kDirectRows) {
-    for (int b = 0; b < work.blocks; ++b) ScoresDirect(work, work.block[b]);
-  } else {
-    ScoresByPanel(work);
-  }
+  for (int r = 0; r < job.rows; ++r) work.p_row[r] = PRow(work, r);
+  for (int i = 0; i < job.segments; ++i) Scores(work, job.segment[i]);
   for (int r = 0; r < job.rows; ++r) Soften(work, r);
-  WeightedValues(work);
+  for (int i = 0; i < job.rows * job.head_dim; i += 16) Store(job.o + i, Zero());
+  for (int i = 0; i < job.segments; ++i) WeightedValues(work, job.segment[i]);
 }
 
 void Merge(size_t head_dim, const float* next_o, float next_max, float next_sum, float* o,

@@ -10,16 +10,17 @@
 namespace kvasir {
 namespace {
 
-double StoredValue(const PagedKv& kv, size_t offset, uint32_t position, size_t index_in_unit,
-                   uint32_t head_dim) {
-  const std::byte* block = kv.blocks[position / kv.block_tokens];
+double StoredValue(const AttentionTile& tile, const AttentionRow& row, size_t offset,
+                   uint32_t position, size_t index_in_unit) {
+  const std::byte* block = row.blocks[position / tile.block_tokens];
   KV_CHECK(block != nullptr);
-  const size_t unit = position % kv.block_tokens / kUnitTokens;
+  const size_t unit = position % tile.block_tokens / kUnitTokens;
   const auto* halves = reinterpret_cast<const uint16_t*>(block + offset);
-  return FloatFromHalf(halves[unit * kUnitTokens * head_dim + index_in_unit]);
+  return FloatFromHalf(halves[unit * kUnitTokens * tile.head_dim + index_in_unit]);
 }
 
-void AttendRow(const AttentionTile& tile, uint32_t position, const float* q, double* out) {
+void AttendRow(const AttentionTile& tile, const AttentionRow& row, const float* q, double* out) {
+  const uint32_t position = row.position;
   const uint32_t first =
       tile.window == 0 || position < tile.window ? 0 : position - tile.window + 1;
   std::vector<double> weight;
@@ -27,7 +28,7 @@ void AttendRow(const AttentionTile& tile, uint32_t position, const float* q, dou
     double score = 0;
     for (uint32_t d = 0; d < tile.head_dim; ++d) {
       const size_t index = size_t{d} * kUnitTokens + t % kUnitTokens;
-      score += q[d] * StoredValue(tile.kv, tile.kv.k_offset, t, index, tile.head_dim);
+      score += q[d] * StoredValue(tile, row, tile.k_offset, t, index);
     }
     weight.push_back(score * tile.scale);
   }
@@ -38,7 +39,7 @@ void AttendRow(const AttentionTile& tile, uint32_t position, const float* q, dou
     double value = 0;
     for (uint32_t t = first; t <= position; ++t) {
       const size_t index = size_t{t % kUnitTokens} * tile.head_dim + d;
-      value += weight[t - first] * StoredValue(tile.kv, tile.kv.v_offset, t, index, tile.head_dim);
+      value += weight[t - first] * StoredValue(tile, row, tile.v_offset, t, index);
     }
     out[d] = value / sum;
   }
@@ -46,12 +47,11 @@ void AttendRow(const AttentionTile& tile, uint32_t position, const float* q, dou
 
 }  // namespace
 
-void AttentionReference(const AttentionTile& tile, double* out, size_t out_stride) {
+void AttentionReference(const AttentionTile& tile, double* out) {
   for (uint32_t i = 0; i < tile.row_count; ++i) {
     for (uint32_t g = 0; g < tile.group; ++g) {
-      AttendRow(tile, tile.first_position + i,
-                tile.q + i * tile.q_stride + size_t{g} * tile.head_dim,
-                out + i * out_stride + size_t{g} * tile.head_dim);
+      AttendRow(tile, tile.rows[i], tile.q[i] + size_t{g} * tile.head_dim,
+                out + (size_t{i} * tile.group + g) * tile.head_dim);
     }
   }
 }

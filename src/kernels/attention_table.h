@@ -10,25 +10,36 @@
 
 namespace kvasir {
 
-// One chunk of 256 tokens for up to 64 rows. Tokens are counted from the chunk's first.
+// One chunk of 256 tokens for up to 64 rows. Tokens and units are counted from the chunk's first.
 struct AttentionJob {
   static constexpr int kRows = 64;
   static constexpr int kUnits = 16;
   static constexpr int kTokens = 256;
   static constexpr int kAhead = 4;
 
-  const float* q[kRows];      // [head_dim] of each row
-  int begin[kRows];           // Row r sees tokens begin[r] .. end[r] - 1; none when they are equal.
-  int end[kRows];             //
-  const uint16_t* k[kUnits];  // K unit [head_dim][16]; null where no row sees any of its tokens.
-  const uint16_t* v[kUnits];  // V unit [16][head_dim]; likewise.
-  const uint16_t* after[kAhead];  // First K units of the next chunk, to prefetch; may be null.
+  // Rows that go through the same units. Segments of one row ascend in tokens and cover all that it
+  // sees.
+  struct Segment {
+    int first_row, rows;
+    int first_unit, units;
+    const uint16_t* const* k;  // [units] K units [head_dim][16]
+    const uint16_t* const* v;  // [units] V units [16][head_dim]
+  };
+
   int rows;
+  int segments;
   int head_dim;
   float scale;
-  float* o;    // [rows][head_dim]
-  float* max;  // [rows]
-  float* sum;  // [rows]
+  const float* q[kRows];  // [head_dim] of each row
+  int begin[kRows];       // Row r sees tokens begin[r] .. end[r] - 1; none when they are equal.
+  int end[kRows];         //
+  const uint16_t* after[kAhead];  // First K units of the next chunk, to prefetch; may be null.
+  float* o;                       // [rows][head_dim]
+  float* max;                     // [rows]
+  float* sum;                     // [rows]
+  Segment segment[kRows * kUnits];
+  const uint16_t* k[kRows * kUnits];  // What the segments point into.
+  const uint16_t* v[kRows * kUnits];
 };
 
 struct AttentionTable {

@@ -12,6 +12,7 @@
 #include <limits>
 #include <memory>
 #include <ostream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,14 @@ struct Tokens {
 
   uint32_t head_dim;
   std::vector<float> k, v, q;  // q: [row_count][group][head_dim]
+};
+
+// Where the KV of one sequence lies.
+struct PagedKv {
+  const std::byte* const* blocks = nullptr;
+  uint32_t block_tokens = 0;
+  size_t k_offset = 0;
+  size_t v_offset = 0;
 };
 
 // A paged copy of the tokens that rows at [first, last] see: blocks in random places, those outside
@@ -113,19 +122,44 @@ AlignedFloats AllocateAligned(size_t count) {
   return AlignedFloats(p);
 }
 
-AttentionTile TileOf(const Shape& shape, const Tokens& tokens, const PagedKv& kv) {
+// A tile of one sequence with what it points to. `q` and `out` are [row][stride].
+struct OwnedTile {
+  std::vector<AttentionRow> rows;
+  std::vector<const float*> q;
   AttentionTile tile;
-  tile.q = tokens.q.data();
-  tile.q_stride = size_t{shape.group} * shape.head_dim;
-  tile.row_count = shape.row_count;
-  tile.group = shape.group;
-  tile.head_dim = shape.head_dim;
-  tile.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
-  tile.first_position = shape.first_position;
-  tile.window = shape.window;
-  tile.kv = kv;
-  return tile;
+};
+
+OwnedTile TileOf(const Shape& shape, const float* q, size_t q_stride, const PagedKv& kv) {
+  OwnedTile owned;
+  for (uint32_t i = 0; i < shape.row_count; ++i) {
+    owned.rows.push_back({shape.first_position + i, 0, i == 0 ? 0 : kWholeSequence, kv.blocks});
+    owned.q.push_back(q + i * q_stride);
+  }
+  owned.tile.rows = owned.rows.data();
+  owned.tile.q = owned.q.data();
+  owned.tile.row_count = shape.row_count;
+  owned.tile.group = shape.group;
+  owned.tile.head_dim = shape.head_dim;
+  owned.tile.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
+  owned.tile.window = shape.window;
+  owned.tile.block_tokens = kv.block_tokens;
+  owned.tile.k_offset = kv.k_offset;
+  owned.tile.v_offset = kv.v_offset;
+  return owned;
 }
+
+OwnedTile TileOf(const Shape& shape, const Tokens& tokens, const PagedKv& kv) {
+  return TileOf(shape, tokens.q.data(), size_t{shape.group} * shape.head_dim, kv);
+}
+
+std::vector<float*> RowsAt(float* out, uint32_t rows, size_t stride) {
+  std::vector<float*> at;
+  for (uint32_t i = 0; i < rows; ++i) at.push_back(out + i * stride);
+  return at;
+}
+
+// All of a tile; row i's heads go to out + i * stride.
+uint32_t AttendInto(const AttentionTile& tile, float* out, size_t stride);
 
 constexpr uint16_t kStaleNan = 0xFFFF;
 constexpr uint16_t kStaleInf = 0x7C00;
@@ -135,11 +169,9 @@ using Output = std::vector<float>;  // [row_count][group][head_dim]
 
 Output Whole(const Shape& shape, const Tokens& tokens, uint16_t stale, uint64_t seed) {
   const Pages pages(tokens, shape, shape.first_position, shape.last_position(), stale, seed);
-  const AttentionTile tile = TileOf(shape, tokens, pages.kv());
+  const OwnedTile owned = TileOf(shape, tokens, pages.kv());
   Output out(tokens.q.size());
-  const AlignedFloats scratch =
-      AllocateAligned(AttendScratchFloats(tile.row_count, tile.group, tile.head_dim));
-  Attend(tile, scratch.get(), out.data(), tile.q_stride);
+  AttendInto(owned.tile, out.data(), size_t{shape.group} * shape.head_dim);
   return out;
 }
 
@@ -155,16 +187,19 @@ Output InParts(const Shape& shape, const Tokens& tokens, uint32_t rows, uint32_t
       part.row_count = std::min(rows, shape.row_count - i);
       const Pages pages(tokens, part, part.first_position, part.last_position(), kStaleMinusInf,
                         seed + i);
-      AttentionTile tile = TileOf(part, tokens, pages.kv());
-      tile.group = std::min(heads, shape.group - g);
+      part.group = std::min(heads, shape.group - g);
       const size_t offset = i * stride + size_t{g} * shape.head_dim;
-      tile.q += offset;
-      const AlignedFloats scratch =
-          AllocateAligned(AttendScratchFloats(tile.row_count, tile.group, tile.head_dim));
-      Attend(tile, scratch.get(), out.data() + offset, stride);
+      const OwnedTile owned = TileOf(part, tokens.q.data() + offset, stride, pages.kv());
+      AttendInto(owned.tile, out.data() + offset, stride);
     }
   }
   return out;
+}
+
+uint32_t AttendInto(const AttentionTile& tile, float* out, size_t stride) {
+  const AlignedFloats scratch =
+      AllocateAligned(AttendScratchFloats(tile.row_count, tile.group, tile.head_dim));
+  return Attend(tile, scratch.get(), RowsAt(out, tile.row_count, stride).data());
 }
 
 class OwnedState {
@@ -182,7 +217,8 @@ class OwnedState {
 // Chunks evaluated right to left, as threads might, then merged left to right.
 Output ByChunks(const Shape& shape, const Tokens& tokens) {
   const Pages pages(tokens, shape, shape.first_position, shape.last_position(), kStaleInf, 9);
-  const AttentionTile tile = TileOf(shape, tokens, pages.kv());
+  const OwnedTile owned = TileOf(shape, tokens, pages.kv());
+  const AttentionTile& tile = owned.tile;
   const uint32_t rows = tile.row_count * tile.group;
   const ChunkRange range = ChunksOf(tile);
   std::vector<OwnedState> states;
@@ -194,7 +230,8 @@ Output ByChunks(const Shape& shape, const Tokens& tokens) {
     MergeAttention(rows, tile.head_dim, states[c - range.begin].get(), states[0].get());
   }
   Output out(tokens.q.size());
-  FinishAttention(tile, states[0].get(), out.data(), tile.q_stride);
+  const size_t stride = size_t{tile.group} * tile.head_dim;
+  FinishAttention(tile, states[0].get(), RowsAt(out.data(), tile.row_count, stride).data());
   return out;
 }
 
@@ -220,9 +257,9 @@ double LargestScore(const Shape& shape, const Tokens& tokens) {
 
 void ExpectNearTwin(const Shape& shape, const Tokens& tokens, const Output& got) {
   const Pages pages(tokens, shape, shape.first_position, shape.last_position(), kStaleNan, 5);
-  const AttentionTile tile = TileOf(shape, tokens, pages.kv());
+  const OwnedTile owned = TileOf(shape, tokens, pages.kv());
   std::vector<double> expected(got.size());
-  AttentionReference(tile, expected.data(), tile.q_stride);
+  AttentionReference(owned.tile, expected.data());
   double largest = 0;
   double worst = 0;
   for (size_t i = 0; i < got.size(); ++i) {
@@ -365,9 +402,9 @@ TEST_F(AttentionTest, ChunkWithoutVisibleTokensIsEmpty) {
   for (const Isa isa : SupportedIsas()) {
     SetActiveIsa(isa);
     const Pages pages(tokens, shape, 255, 256, kStaleNan, 1);
-    const AttentionTile tile = TileOf(shape, tokens, pages.kv());
+    const OwnedTile owned = TileOf(shape, tokens, pages.kv());
     const OwnedState state(2, 16);
-    AttendChunk(tile, 1, state.get());
+    EXPECT_EQ(AttendChunk(owned.tile, 1, state.get()), 2u);
     EXPECT_EQ(state.get().max[0], -std::numeric_limits<float>::infinity());
     EXPECT_EQ(state.get().sum[0], 0);
     EXPECT_EQ(state.get().sum[1], 1);
@@ -375,13 +412,140 @@ TEST_F(AttentionTest, ChunkWithoutVisibleTokensIsEmpty) {
   }
 }
 
+// Sequences whose first blocks are those of the sequence before them, each with a few query rows at
+// its end: a tree of prefixes in depth-first order.
+class SharedPages {
+ public:
+  SharedPages(const Shape& shape, uint32_t sequences, uint64_t seed) : shape_(shape) {
+    Rng rng(seed);
+    const size_t plane = size_t{shape.block_tokens} * shape.head_dim * sizeof(uint16_t);
+    const uint32_t most = kMaxAttentionRows / shape.group / sequences;
+    std::vector<float> k(shape.head_dim), v(shape.head_dim);
+    for (uint32_t s = 0; s < sequences; ++s) {
+      const uint32_t start = static_cast<uint32_t>(rng.Below(700));
+      const uint32_t rows = 1 + static_cast<uint32_t>(rng.Below(std::min(most, 5u)));
+      uint32_t shared = 0;
+      if (s > 0 && rng.Below(4) != 0) {
+        const uint32_t limit = std::min(start, starts_.back());
+        shared = rng.Below(2) == 0 ? limit : static_cast<uint32_t>(rng.Below(limit + 1));
+      }
+      const uint32_t shared_blocks = shared / shape.block_tokens;
+      std::vector<std::byte*> blocks(s == 0 ? 0 : shared_blocks);
+      if (s > 0) std::copy_n(all_[s - 1].begin(), shared_blocks, blocks.begin());
+      for (uint32_t p = shared_blocks * shape.block_tokens; p < start + rows; ++p) {
+        if (p % shape.block_tokens == 0) {
+          memory_.push_back(std::make_unique<std::vector<uint16_t>>(plane, kStaleNan));
+          blocks.push_back(reinterpret_cast<std::byte*>(memory_.back()->data()));
+        }
+        for (float& x : k) x = rng.Normal();
+        for (float& x : v) x = rng.Normal();
+        WriteKv(k, v, blocks.back(), 0, plane, p % shape.block_tokens);
+      }
+      all_.push_back(blocks);
+      starts_.push_back(start);
+      AddRows(start, rows, shared_blocks);
+    }
+    q_.resize(rows_.size() * shape.group * shape.head_dim);
+    for (float& x : q_) x = rng.Normal();
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      rows_[i].blocks = held_[sequence_[i]].data();
+      q_rows_.push_back(q_.data() + i * shape.group * shape.head_dim);
+    }
+  }
+
+  // Rows [first, first + count); what they share is of use only when they begin with a sequence.
+  AttentionTile Tile(uint32_t first, uint32_t count) const {
+    AttentionTile tile;
+    tile.rows = rows_.data() + first;
+    tile.q = q_rows_.data() + first;
+    tile.row_count = count;
+    tile.group = shape_.group;
+    tile.head_dim = shape_.head_dim;
+    tile.scale = 0.2f;
+    tile.window = shape_.window;
+    tile.block_tokens = shape_.block_tokens;
+    tile.v_offset = size_t{shape_.block_tokens} * shape_.head_dim * sizeof(uint16_t);
+    return tile;
+  }
+  uint32_t row_count() const { return static_cast<uint32_t>(rows_.size()); }
+
+  // Different units of 16 tokens that rows see, K and V.
+  size_t DistinctUnits() const {
+    std::set<const std::byte*> units;
+    for (const AttentionRow& row : rows_) {
+      for (uint32_t p = shape_.first_seen(row.position); p <= row.position; ++p) {
+        const size_t unit = p % shape_.block_tokens / kUnitTokens;
+        units.insert(row.blocks[p / shape_.block_tokens] + unit);
+      }
+    }
+    return 2 * units.size();
+  }
+
+ private:
+  void AddRows(uint32_t start, uint32_t rows, uint32_t shared_blocks) {
+    const uint32_t s = static_cast<uint32_t>(starts_.size()) - 1;
+    const uint32_t first_block = shape_.first_seen(start) / shape_.block_tokens;
+    std::vector<const std::byte*> held(all_[s].begin(), all_[s].end());
+    std::fill(held.begin(), held.begin() + first_block, nullptr);
+    held_.push_back(held);
+    const uint32_t before = s == 0 ? 0 : shape_.first_seen(starts_[s - 1]) / shape_.block_tokens;
+    for (uint32_t i = 0; i < rows; ++i) {
+      AttentionRow row;
+      row.position = start + i;
+      row.shared_begin = i == 0 ? std::max(first_block, before) * shape_.block_tokens : 0;
+      row.shared_end = i == 0 ? shared_blocks * shape_.block_tokens : kWholeSequence;
+      rows_.push_back(row);
+      sequence_.push_back(s);
+    }
+  }
+
+  Shape shape_;
+  std::vector<std::unique_ptr<std::vector<uint16_t>>> memory_;
+  std::vector<std::vector<std::byte*>> all_;         // [sequences] blocks, none missing
+  std::vector<std::vector<const std::byte*>> held_;  // Those before the window null.
+  std::vector<uint32_t> starts_;
+  std::vector<AttentionRow> rows_;
+  std::vector<uint32_t> sequence_;  // Of each row.
+  std::vector<float> q_;
+  std::vector<const float*> q_rows_;
+};
+
+TEST_F(AttentionTest, SharedUnitsAreReadOnceAndChangeNothing) {
+  static constexpr uint32_t kWindows[] = {0, 0, 20, 200, 512};
+  for (const uint64_t seed : TestSeeds(60)) {
+    Rng rng(seed);
+    Shape shape;
+    shape.head_dim = rng.Below(2) == 0 ? 64 : 16 + 16 * static_cast<uint32_t>(rng.Below(16));
+    shape.block_tokens = uint32_t{16} << rng.Below(4);
+    shape.group = 1 + static_cast<uint32_t>(rng.Below(4));
+    shape.window = kWindows[rng.Below(std::size(kWindows))];
+    const SharedPages pages(shape, 1 + static_cast<uint32_t>(rng.Below(12)), seed);
+    SCOPED_TRACE(::testing::Message() << shape << " seed " << seed);
+    const size_t stride = size_t{shape.group} * shape.head_dim;
+    const uint32_t rows = pages.row_count();
+    SetActiveIsa(SupportedIsas().back());
+    Output alone(rows * stride);
+    for (uint32_t i = 0; i < rows; ++i) {
+      AttendInto(pages.Tile(i, 1), alone.data() + i * stride, stride);
+    }
+    for (const Isa isa : SupportedIsas()) {
+      SetActiveIsa(isa);
+      Output together(rows * stride);
+      const uint32_t units = AttendInto(pages.Tile(0, rows), together.data(), stride);
+      EXPECT_TRUE(SameBytes(together, alone)) << IsaName(isa);
+      if (shape.window == 0) {
+        EXPECT_EQ(units, pages.DistinctUnits());
+      } else {
+        EXPECT_GE(units, pages.DistinctUnits());
+      }
+    }
+  }
+}
+
 TEST_F(AttentionTest, ChunksOfCoversWhatRowsSee) {
-  AttentionTile tile;
   const auto range = [&](uint32_t first, uint32_t rows, uint32_t window) {
-    tile.first_position = first;
-    tile.row_count = rows;
-    tile.window = window;
-    const ChunkRange r = ChunksOf(tile);
+    const Shape shape{16, 16, 1, rows, first, window};
+    const ChunkRange r = ChunksOf(TileOf(shape, nullptr, 0, PagedKv{}).tile);
     return std::pair(r.begin, r.end);
   };
   EXPECT_EQ(range(0, 1, 0), std::pair(0u, 1u));

@@ -1,68 +1,108 @@
 // AttentionPlan: how the attention of one batch over one KV group is cut into pieces for the
 // workers.
 //
-// A piece is one AttentionTile: some rows of one sequence and one KV head, over all the chunks that
-// the rows see. When a batch gives too few pieces to occupy the workers (one long sequence
-// decoding), pieces of single rows are cut further, one per 256-token chunk; their states are
-// merged left to right afterwards, which is what a whole piece does inside, so the cut changes no
-// bit of the result.
+// Rows are put together in tiles (kernels/attention.h): consecutive rows of one sequence, and rows
+// of sequences that begin with the same KV blocks, so that a block that several sequences share is
+// read once for all of them. A piece is one tile and one KV head, over all the chunks that the rows
+// see or, where whole tiles would not occupy the workers (few sequences, long contexts), one chunk
+// of 256 tokens; the states of such chunks are merged left to right afterwards, which is what a
+// whole piece does inside. No cut changes a bit of the result.
 //
 // Built once per Run and group, used by all layers of the group. No allocation after construction.
 #ifndef KVASIR_MODEL_ATTENTION_PLAN_H_
 #define KVASIR_MODEL_ATTENTION_PLAN_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "kernels/attention.h"
 #include "model/batch.h"
 
 namespace kvasir {
 
 inline constexpr uint32_t kWholeRange = 0xFFFFFFFFu;
 
-struct AttentionPiece {
-  uint32_t sequence;   // In the batch.
-  uint32_t first_row;  // Batch row of the piece's first token.
-  uint32_t row_count;
-  uint32_t position;  // Of that token.
-  uint32_t kv_head;
-  uint32_t chunk;  // kWholeRange, or the one chunk to compute
-  uint32_t state;  // ... into this state slot.
+struct PlannedTile {
+  uint32_t first_row = 0;  // In AttentionPlan::rows.
+  uint32_t row_count = 0;
+  uint32_t first_chunk = 0;
+  uint32_t chunk_count = 0;
+  // Of a tile that was cut by chunk: the state slots of KV head h, chunk first_chunk + c, one for
+  // each row, begin at first_state + (h * chunk_count + c) * row_count, and h's pieces are counted
+  // by counter first_counter + h.
+  uint32_t first_state = kWholeRange;
+  uint32_t first_counter = 0;
+
+  bool is_cut() const { return first_state != kWholeRange; }
+  uint32_t state(uint32_t kv_head, uint32_t chunk) const {
+    return first_state + (kv_head * chunk_count + chunk - first_chunk) * row_count;
+  }
 };
 
-// The chunks of one split row: slots first_state + kv_head * chunk_count + i hold its states.
-struct SplitRow {
-  uint32_t first_state = 0;
-  uint32_t chunk_count = 0;  // 0: the row was not split.
+struct AttentionPiece {
+  uint32_t tile;
+  uint32_t kv_head;
+  uint32_t chunk;  // kWholeRange, or the one to compute.
+  uint64_t cost;   // In no unit; pieces come the dearest first.
 };
+
+// Sequences of the batch in an order that puts those together which begin with the same blocks of
+// KV group 0 (depth-first in the tree of their prefixes). O(n log n) comparisons of block tables.
+void OrderByPrefix(const Batch& batch, std::vector<uint32_t>& order);
 
 class AttentionPlan {
  public:
   struct Options {
-    uint32_t kv_heads;
-    uint32_t group;   // Query heads a KV head.
-    uint32_t window;  // 0: none.
-    uint32_t worker_count;
-    uint32_t max_rows;  // As in StepLimits.
-    uint32_t context_length;
+    uint32_t kv_heads = 1;
+    uint32_t group = 1;  // Query heads a KV head.
+    uint32_t window = 0;
+    uint32_t worker_count = 1;
+    uint32_t max_rows = 1;  // As in StepLimits.
+    uint32_t context_length = 1;
+    uint32_t block_tokens = 16;
+    uint32_t kv_group = 0;  // Index into BatchSequence::blocks.
   };
+  // Sequences of at most this many rows are never cut into several tiles, if a tile holds as many.
+  static constexpr uint32_t kShortRows = 8;
+
   explicit AttentionPlan(const Options& options);
 
-  void Build(const Batch& batch);
+  // `order` is a permutation of the batch's sequences, as of OrderByPrefix.
+  void Build(const Batch& batch, std::span<const uint32_t> order);
 
   const std::vector<AttentionPiece>& pieces() const { return pieces_; }
-  const SplitRow& split(uint32_t row) const { return split_rows_[row]; }
+  const std::vector<PlannedTile>& tiles() const { return tiles_; }
+  // By place: rows of one tile stand together, those of a sequence in order.
+  const std::vector<AttentionRow>& rows() const { return rows_; }
+  const std::vector<uint32_t>& batch_rows() const { return batch_rows_; }  // Row in the batch.
+  // Every sequence lies in one tile: no piece needs the new KV of another piece's rows.
+  bool one_tile_each() const { return one_tile_each_; }
   uint32_t max_states() const { return max_states_; }
+  uint32_t counter_count() const { return counter_count_; }
 
  private:
-  uint32_t ChunkCount(uint32_t position, uint32_t* first) const;
-  uint32_t TileRows(uint32_t total_rows) const;
+  uint32_t FirstSeen(uint32_t position) const;
+  uint32_t MostRows() const { return kMaxAttentionRows / options_.group; }
+  uint32_t TileRows(const BatchSequence& sequence, uint32_t total_rows) const;
+  void AddSequence(const Batch& batch, uint32_t index, uint32_t first_batch_row,
+                   uint32_t total_rows);
+  AttentionRow SharedRow(const BatchSequence& sequence) const;
+  void MeasureTile(PlannedTile& tile, uint64_t* cost) const;
+  void AddPieces(uint32_t tile_index, uint64_t cost, uint64_t total_cost, uint32_t* next_state);
 
   Options options_;
   uint32_t pieces_wanted_;  // Enough for a fair share-out.
   uint32_t max_states_;
   std::vector<AttentionPiece> pieces_;
-  std::vector<SplitRow> split_rows_;  // [max_rows]
+  std::vector<PlannedTile> tiles_;
+  std::vector<uint64_t> costs_;  // Of a KV head, by tile.
+  std::vector<AttentionRow> rows_;
+  std::vector<uint32_t> batch_rows_;
+  std::vector<uint32_t> first_rows_;  // [sequences] in the batch.
+  const BatchSequence* previous_ = nullptr;
+  bool one_tile_each_ = true;
+  uint32_t counter_count_ = 0;
 };
 
 }  // namespace kvasir

@@ -1,9 +1,8 @@
 // CpuModelRunner: ModelRunner on this machine's cores.
 //
-// One Run is one program for the whole WorkerTeam: the phases of each layer (norm and quantize,
-// QKV, rope and KV write, attention, output, norm, gate and up, activation, down) follow each other
-// with a barrier between them, and the work of a phase is shared out in units whose results do not
-// depend on who computes them. docs/ARCHITECTURE.md walks through it.
+// One Run is one program for the whole WorkerTeam (model/cpu_step.h): the work of a phase is shared
+// out in units whose results do not depend on who computes them. docs/ARCHITECTURE.md walks through
+// it.
 #ifndef KVASIR_MODEL_CPU_MODEL_RUNNER_H_
 #define KVASIR_MODEL_CPU_MODEL_RUNNER_H_
 
@@ -16,6 +15,8 @@
 #include "model/weights.h"
 
 namespace kvasir {
+
+class CpuStep;
 
 // The KV groups that a model needs: all layers with full attention, then all with a window (if
 // any).
@@ -47,9 +48,8 @@ class CpuModelRunner : public ModelRunner {
   void set_profile(StepProfile* profile);
 
  private:
-  class Step;
-  explicit CpuModelRunner(std::unique_ptr<Step> step);
-  std::unique_ptr<Step> step_;
+  explicit CpuModelRunner(std::unique_ptr<CpuStep> step);
+  std::unique_ptr<CpuStep> step_;
 };
 
 }  // namespace kvasir

@@ -131,7 +131,7 @@ TEST(CpuModelRunner, CountsWhatAStepMoves) {
       EXPECT_EQ(step.weight_bytes, WeightBytes(tiny.weights(), 1, true));
       EXPECT_EQ(step.kv_written_bytes, kv_row);
       EXPECT_EQ(step.kv_read_bytes, KvBytesOfRow(config, 40));
-      EXPECT_EQ(step.barriers, uint64_t{config.layer_count} * 10 + 4);
+      EXPECT_EQ(step.barriers, uint64_t{config.layer_count} * 5 + 3);
       tiny.runner().Run(decode);
       EXPECT_EQ(tiny.runner().last_step().barriers, step.barriers);
       EXPECT_EQ(tiny.runner().last_step().kv_read_bytes, step.kv_read_bytes);

@@ -52,14 +52,13 @@ enum class StepPhase : uint8_t {
   kOutput,
   kFfnNorm,
   kGateUp,
-  kActivation,
   kDown,
   kHead,
 };
 inline constexpr size_t kStepPhaseCount = static_cast<size_t>(StepPhase::kHead) + 1;
 inline constexpr std::array<const char*, kStepPhaseCount> kStepPhaseNames = {
-    "embed",  "norm",     "qkv",     "rope",       "attention", "collect",
-    "output", "ffn norm", "gate up", "activation", "down",      "head"};
+    "embed",  "norm",     "qkv",     "rope", "attention", "collect",
+    "output", "ffn norm", "gate up", "down", "head"};
 
 // Where worker 0 spent its time, in ticks of the time stamp counter. Phases follow one another
 // without a gap, so their sum is the step.

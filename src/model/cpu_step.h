@@ -1,0 +1,220 @@
+// CpuStep: all state of CpuModelRunner and the phases of one forward pass, in the order of Program.
+//
+// A step is one program that every worker runs. Workers share out the units of a phase and meet at
+// a barrier where the next phase reads what others wrote: after the embedding, and in each layer
+// after QKV, attention, output, gate and up, and down. With few rows each worker normalizes and
+// quantizes all of them into buffers of its own, which costs less than sharing it out; with more
+// rows the two norms end in barriers too. Where some sequence has so many rows that it is cut into
+// several attention tiles, RoPE and the KV write become a phase of their own.
+// docs/ARCHITECTURE.md walks through it. Thread: as ModelRunner.
+#ifndef KVASIR_MODEL_CPU_STEP_H_
+#define KVASIR_MODEL_CPU_STEP_H_
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/huge_buffer.h"
+#include "base/status.h"
+#include "base/worker_team.h"
+#include "kernels/attention.h"
+#include "kernels/matmul.h"
+#include "model/attention_plan.h"
+#include "model/model_runner.h"
+#include "model/step_counters.h"
+#include "model/weights.h"
+
+namespace kvasir {
+
+class ScratchLayout;
+
+class CpuStep {
+ public:
+  CpuStep(const ModelConfig& config, const Weights& weights, const KvLayout& layout,
+          const StepLimits& limits, WorkerTeam& team);
+
+  Status AllocateScratch();
+  void Run(const Batch& batch);
+
+  const ModelConfig& config() const { return config_; }
+  const KvLayout& kv_layout() const { return layout_; }
+  const StepLimits& limits() const { return limits_; }
+  size_t scratch_bytes() const { return scratch_.size(); }
+  std::span<const float> logits(uint32_t row) const;
+  const StepCounters& last_step() const { return last_step_; }
+  const StepCounters& totals() const { return totals_; }
+  void set_profile(StepProfile* profile) { profile_ = profile; }
+
+ private:
+  // Up to this many rows every worker normalizes and quantizes all of them itself. Measured on two
+  // cores (docs/ARCHITECTURE.md).
+  static constexpr uint32_t kRedundantRows = 8;
+  // Up to this many rows a claim of gate and up may be this wide.
+  static constexpr size_t kSmallGateRows = 64;
+  static constexpr size_t kSmallGateCols = 128;
+
+  struct RowPlace {
+    uint32_t sequence;
+    uint32_t position;
+  };
+  // Buffers of one worker.
+  struct Own {
+    float* x = nullptr;       // [kRedundantRows, d_model] the residual stream, where it needs one
+    float* row = nullptr;     // [d_model]
+    float* branch = nullptr;  // [d_model]
+    float* normed = nullptr;  // [kRedundantRows, d_model]
+    std::byte* normed_q = nullptr;
+    float* gate = nullptr;    // [ffn_floats_]
+    float* up = nullptr;      // likewise
+    float* q = nullptr;       // [kMaxAttentionRows, head_dim] queries after RoPE
+    float* attend = nullptr;  // Attend's scratch.
+  };
+  // Counted where things are moved, each by its own worker.
+  struct alignas(64) MovedBytes {
+    uint64_t weights = 0;
+    uint64_t kv_read = 0;
+    uint64_t kv_written = 0;
+  };
+  // One product of a phase: `matrix` times the shared input into `out`.
+  struct Product {
+    const PackedMatrix* matrix;
+    float* out;
+    uint32_t out_stride;
+    Store store;
+  };
+  // Where an attention tile's KV lies in its group's blocks.
+  struct KvPlace {
+    uint32_t layer;
+    uint32_t group;
+    uint32_t slot;
+  };
+
+  // cpu_step.cc
+  void LayOut(ScratchLayout& scratch);
+  void LayOutWorkers(ScratchLayout& scratch);
+  void CheckBatch(const Batch& batch) const;
+  void Program(int worker);
+  void CountStep(uint32_t barriers_before);
+  template <typename Body>
+  void Share(int worker, StepPhase phase, uint32_t units, uint32_t grain, Body&& body);
+  // Ends a piece of work, or the wait after it, in the profile.
+  void MarkWork(int worker, StepPhase phase) {
+    if (worker == 0 && profile_ != nullptr) Mark(phase, /*waited=*/false);
+  }
+  void EndPhase(int worker, StepPhase phase);
+  void Mark(StepPhase phase, bool waited);
+
+  // cpu_step_rows.cc
+  void Embed(int worker);
+  void EmbedRow(uint32_t row, float* x) const;
+  void Normalize(int worker, StepPhase phase, std::span<const float> branch_norm,
+                 std::span<const float> norm);
+  void NormalizeRow(int worker, uint32_t row, std::span<const float> branch_norm,
+                    std::span<const float> norm, uint32_t out_row, const Activations& into);
+  void Multiply(int worker, StepPhase phase, const Activations& input,
+                std::span<const Product> products);
+  void GateUp(int worker, const LayerWeights& layer);
+  void GateUpBlocks(int worker, const LayerWeights& layer, uint32_t begin, uint32_t end);
+  void ProjectLogits(int worker);
+  // The residual connection after a projection: directly, or through the norm that follows it.
+  Product Residual(const PackedMatrix& matrix, bool normed) const {
+    return {&matrix, normed ? branch_ : x_, config_.d_model, normed ? Store::kAssign : Store::kAdd};
+  }
+
+  // cpu_step_attention.cc
+  void RotateAndStore(int worker, KvPlace place, const LayerWeights& layer);
+  void AttendAll(int worker, KvPlace place, const LayerWeights& layer);
+  void AttendPiece(int worker, KvPlace place, const LayerWeights& layer,
+                   const AttentionPiece& piece);
+  void MergeChunks(const AttentionTile& tile, const PlannedTile& planned, uint32_t kv_head) const;
+  void PrepareHead(float* head, std::span<const float> norm, uint32_t layer, uint32_t row) const;
+  void StoreKv(int worker, KvPlace place, const LayerWeights& layer, uint32_t row,
+               uint32_t kv_head);
+  void QuantizeAttended(const PlannedTile& planned, const AttentionPlan& plan, uint32_t kv_head);
+  AttentionState StateAt(uint32_t slot, uint32_t rows) const;
+
+  uint32_t q_width() const { return config_.q_width(); }
+  uint32_t kv_width() const { return config_.kv_width(); }
+  uint32_t head_floats() const { return config_.group() * config_.head_dim; }
+  // Of one row's AttentionState; rounded up, since its first part must be aligned.
+  size_t state_floats() const {
+    return (static_cast<size_t>(config_.group()) * (config_.head_dim + 2) + 15) / 16 * 16;
+  }
+  float* Row(float* base, uint32_t row, uint32_t width) const {
+    return base + static_cast<size_t>(row) * width;
+  }
+  MovedBytes& Moved(int worker) { return moved_[static_cast<size_t>(worker)]; }
+  const Own& OwnOf(int worker) const { return own_[static_cast<size_t>(worker)]; }
+  bool redundant() const { return rows_ <= kRedundantRows; }
+  // Where `worker` finds the residual stream. A norm between a projection and its residual makes
+  // the addition a part of the next phase: then workers that normalize for themselves add, too.
+  float* ResidualStream(int worker) const {
+    return redundant() && post_norms_ ? OwnOf(worker).x : x_;
+  }
+  Activations Normed(int worker, uint32_t rows) const {
+    const Own& own = OwnOf(worker);
+    return redundant() ? Activations{rows, config_.d_model, own.normed, own.normed_q}
+                       : Activations{rows, config_.d_model, normed_, normed_q_};
+  }
+  Activations Attended() const { return {rows_, q_width(), attended_, attended_q_}; }
+  Activations Activated() const { return {rows_, config_.d_ffn, activated_, activated_q_}; }
+
+  const ModelConfig config_;
+  const Weights& weights_;
+  const KvLayout layout_;
+  const StepLimits limits_;
+  WorkerTeam& team_;
+  bool post_norms_ = false;
+  bool float_inputs_ = false;         // Some matrix multiplies floats, not their int8 form.
+  bool heads_are_blocks_ = false;     // A KV head's query heads are whole 32-blocks of q.
+  std::vector<AttentionPlan> plans_;  // [groups]
+  std::vector<KvPlace> kv_places_;    // [layers]
+  std::vector<double> rope_bases_;    // Distinct bases.
+  std::vector<std::vector<double>> rope_frequencies_;  // [bases][head_dim / 2]
+  std::vector<uint32_t> layer_rope_;                   // [layers] index into rope_bases_
+
+  HugeBuffer scratch_;
+  float* x_ = nullptr;          // [rows, d_model] the residual stream
+  float* branch_ = nullptr;     // [rows, d_model] a projection waiting for its own norm
+  float* normed_ = nullptr;     // [rows, d_model]
+  float* q_ = nullptr;          // [rows, heads * head_dim]
+  float* k_ = nullptr;          // [rows, kv_heads * head_dim]
+  float* v_ = nullptr;          // likewise
+  float* attended_ = nullptr;   // [rows, heads * head_dim]
+  float* activated_ = nullptr;  // [rows, d_ffn], if float_inputs_
+  float* cosine_ = nullptr;     // [bases, rows, head_dim / 2]
+  float* sine_ = nullptr;
+  float* states_ = nullptr;        // [max states, state_floats()]
+  std::byte* normed_q_ = nullptr;  // The int8 forms of the above.
+  std::byte* attended_q_ = nullptr;
+  std::byte* activated_q_ = nullptr;
+  float* logits_ = nullptr;  // [logits rows, vocab]
+  size_t ffn_floats_ = 0;
+  std::vector<Own> own_;                                         // [workers]
+  std::vector<std::vector<std::atomic<uint32_t>>> chunks_left_;  // [groups][counters]
+
+  const Batch* batch_ = nullptr;
+  uint32_t rows_ = 0;
+  uint32_t logits_rows_ = 0;
+  std::vector<uint32_t> order_;           // [sequences] by prefix
+  std::vector<RowPlace> row_places_;      // [max_rows]
+  std::vector<uint32_t> logits_sources_;  // [max_logits_rows] batch row of each logits row
+
+  std::vector<MovedBytes> moved_;  // [workers]
+  StepCounters last_step_;
+  StepCounters totals_;
+  StepProfile* profile_ = nullptr;
+  uint64_t last_mark_ = 0;
+};
+
+template <typename Body>
+void CpuStep::Share(int worker, StepPhase phase, uint32_t units, uint32_t grain, Body&& body) {
+  team_.Claim(units, grain, body);
+  EndPhase(worker, phase);
+}
+
+}  // namespace kvasir
+
+#endif  // KVASIR_MODEL_CPU_STEP_H_

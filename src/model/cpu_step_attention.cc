@@ -1,0 +1,156 @@
+// The phases of CpuStep between the QKV and the output projection.
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/row_ops.h"
+#include "model/cpu_step.h"
+
+namespace kvasir {
+
+// Norm and RoPE of one head of batch row `row`, in place.
+void CpuStep::PrepareHead(float* head, std::span<const float> norm, uint32_t layer,
+                          uint32_t row) const {
+  const uint32_t half = config_.head_dim / 2;
+  const std::span<float> values(head, config_.head_dim);
+  if (!norm.empty()) RmsNorm(values, norm, config_.norm_eps, values);
+  const size_t at = (size_t{layer_rope_[layer]} * limits_.max_rows + row) * half;
+  Rope(values, {cosine_ + at, half}, {sine_ + at, half}, config_.rope_pairing);
+}
+
+// K (after RoPE) and V of one head of batch row `row` to their block.
+void CpuStep::StoreKv(int worker, KvPlace place, const LayerWeights& layer, uint32_t row,
+                      uint32_t kv_head) {
+  const uint32_t dim = config_.head_dim;
+  float* const k = Row(k_, row, kv_width()) + kv_head * dim;
+  PrepareHead(k, layer.k_norm, place.layer, row);
+  const RowPlace& at = row_places_[row];
+  std::byte* const block =
+      batch_->sequences[at.sequence].blocks[place.group][at.position / layout_.block_tokens];
+  WriteKv({k, dim}, {Row(v_, row, kv_width()) + kv_head * dim, dim}, block,
+          layout_.k_offset(place.group, place.slot, kv_head),
+          layout_.v_offset(place.group, place.slot, kv_head), at.position % layout_.block_tokens);
+  Moved(worker).kv_written += 2 * sizeof(uint16_t) * dim;
+}
+
+// A phase of its own, for batches in which pieces of attention read what other pieces would write.
+// Units are a KV head of 16 rows, so that workers seldom write into the same cache lines of a
+// block.
+void CpuStep::RotateAndStore(int worker, KvPlace place, const LayerWeights& layer) {
+  const uint32_t row_groups = (rows_ + kUnitTokens - 1) / kUnitTokens;
+  const auto body = [&](uint32_t begin, uint32_t end) {
+    for (uint32_t unit = begin; unit < end; ++unit) {
+      const uint32_t kv_head = unit % config_.kv_head_count;
+      const uint32_t first = unit / config_.kv_head_count * kUnitTokens;
+      for (uint32_t row = first; row < std::min(first + kUnitTokens, rows_); ++row) {
+        float* const q = Row(q_, row, q_width()) + kv_head * head_floats();
+        for (uint32_t g = 0; g < config_.group(); ++g) {
+          PrepareHead(q + g * config_.head_dim, layer.q_norm, place.layer, row);
+        }
+        StoreKv(worker, place, layer, row, kv_head);
+      }
+    }
+  };
+  Share(worker, StepPhase::kRope, row_groups * config_.kv_head_count, 1, body);
+}
+
+AttentionState CpuStep::StateAt(uint32_t slot, uint32_t rows) const {
+  float* const o = states_ + slot * state_floats();
+  float* const max = o + static_cast<size_t>(rows) * head_floats();
+  return {o, max, max + rows * config_.group()};
+}
+
+// All chunks of a KV head of a tile that was cut, left to right, into the first one's state.
+void CpuStep::MergeChunks(const AttentionTile& tile, const PlannedTile& planned,
+                          uint32_t kv_head) const {
+  const AttentionState total = StateAt(planned.state(kv_head, planned.first_chunk), tile.row_count);
+  for (uint32_t c = 1; c < planned.chunk_count; ++c) {
+    const uint32_t slot = planned.state(kv_head, planned.first_chunk + c);
+    MergeAttention(tile.row_count * tile.group, tile.head_dim, StateAt(slot, tile.row_count),
+                   total);
+  }
+}
+
+void CpuStep::QuantizeAttended(const PlannedTile& planned, const AttentionPlan& plan,
+                               uint32_t kv_head) {
+  const Activations into = Attended();
+  const uint32_t first_block = kv_head * head_floats() / kActivationBlock;
+  for (uint32_t i = 0; i < planned.row_count; ++i) {
+    const uint32_t row = plan.batch_rows()[planned.first_row + i];
+    const float* const values = Row(attended_, row, q_width()) + kv_head * head_floats();
+    QuantizeBlocks({values, head_floats()}, row, first_block, into);
+  }
+}
+
+void CpuStep::AttendPiece(int worker, KvPlace place, const LayerWeights& layer,
+                          const AttentionPiece& piece) {
+  const AttentionPlan& plan = plans_[place.group];
+  const PlannedTile& planned = plan.tiles()[piece.tile];
+  const Own& own = OwnOf(worker);
+  const float* q[kMaxAttentionRows];
+  float* out[kMaxAttentionRows];
+  for (uint32_t i = 0; i < planned.row_count; ++i) {
+    const uint32_t row = plan.batch_rows()[planned.first_row + i];
+    const float* const source = Row(q_, row, q_width()) + piece.kv_head * head_floats();
+    q[i] = source;
+    out[i] = Row(attended_, row, q_width()) + piece.kv_head * head_floats();
+    if (!plan.one_tile_each()) continue;
+    // Several pieces may need these queries, so each turns a copy.
+    float* const copy = Row(own.q, i, head_floats());
+    std::memcpy(copy, source, head_floats() * sizeof(float));
+    for (uint32_t g = 0; g < config_.group(); ++g) {
+      PrepareHead(copy + g * config_.head_dim, layer.q_norm, place.layer, row);
+    }
+    q[i] = copy;
+    // The new tokens are read by the piece that has their chunk, and by no other.
+    const uint32_t chunk = row_places_[row].position / kChunkTokens;
+    if (piece.chunk == kWholeRange || piece.chunk == chunk) {
+      StoreKv(worker, place, layer, row, piece.kv_head);
+    }
+  }
+  AttentionTile tile;
+  tile.rows = plan.rows().data() + planned.first_row;
+  tile.q = q;
+  tile.row_count = planned.row_count;
+  tile.group = config_.group();
+  tile.head_dim = config_.head_dim;
+  tile.scale = static_cast<float>(config_.attention_scale);
+  tile.window = config_.layers[place.layer].window;
+  tile.block_tokens = layout_.block_tokens;
+  tile.k_offset = layout_.k_offset(place.group, place.slot, piece.kv_head);
+  tile.v_offset = layout_.v_offset(place.group, place.slot, piece.kv_head);
+  const size_t unit_bytes = size_t{kUnitTokens} * config_.head_dim * sizeof(uint16_t);
+  if (piece.chunk == kWholeRange) {
+    Moved(worker).kv_read += Attend(tile, own.attend, out) * unit_bytes;
+  } else {
+    const AttentionState state =
+        StateAt(planned.state(piece.kv_head, piece.chunk), planned.row_count);
+    Moved(worker).kv_read += AttendChunk(tile, piece.chunk, state) * unit_bytes;
+    // Whoever computes the last chunk of the head merges them all.
+    std::atomic<uint32_t>& left = chunks_left_[place.group][planned.first_counter + piece.kv_head];
+    if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    left.store(planned.chunk_count, std::memory_order_relaxed);  // For the next layer.
+    MergeChunks(tile, planned, piece.kv_head);
+    const AttentionState total =
+        StateAt(planned.state(piece.kv_head, planned.first_chunk), planned.row_count);
+    FinishAttention(tile, total, out);
+  }
+  if (heads_are_blocks_) QuantizeAttended(planned, plan, piece.kv_head);
+}
+
+void CpuStep::AttendAll(int worker, KvPlace place, const LayerWeights& layer) {
+  const std::vector<AttentionPiece>& pieces = plans_[place.group].pieces();
+  Share(worker, StepPhase::kAttention, static_cast<uint32_t>(pieces.size()), 1,
+        [&](uint32_t begin, uint32_t end) {
+          for (uint32_t i = begin; i < end; ++i) AttendPiece(worker, place, layer, pieces[i]);
+        });
+  if (heads_are_blocks_) return;
+  // A KV head's output ends inside a block of 32: quantize when all of them are there.
+  Share(worker, StepPhase::kCollect, rows_, 1, [&](uint32_t begin, uint32_t end) {
+    for (uint32_t row = begin; row < end; ++row) {
+      QuantizeRow({Row(attended_, row, q_width()), q_width()}, row, Attended());
+    }
+  });
+}
+
+}  // namespace kvasir

@@ -1,0 +1,179 @@
+// The phases of CpuStep that work row by row, and the products.
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/row_ops.h"
+#include "model/cpu_step.h"
+
+namespace kvasir {
+namespace {
+
+// Rows claimed at a time: even shares, of neighbours, since rows of one tile of activations lie in
+// common cache lines.
+uint32_t RowGrain(uint32_t rows, int workers) {
+  return std::clamp(rows / (static_cast<uint32_t>(workers) * 2), 1u, 16u);
+}
+
+}  // namespace
+
+void CpuStep::EmbedRow(uint32_t row, float* x) const {
+  const RowPlace& place = row_places_[row];
+  const BatchSequence& sequence = batch_->sequences[place.sequence];
+  const TokenId token = sequence.tokens[place.position - sequence.start];
+  UnpackRow(weights_.token_embedding(), static_cast<uint32_t>(Index(token)), {x, config_.d_model});
+  if (config_.embedding_scale != 1.0) {
+    Scale({x, config_.d_model}, static_cast<float>(config_.embedding_scale));
+  }
+}
+
+void CpuStep::Embed(int worker) {
+  const PackedMatrix& table = weights_.token_embedding();
+  const size_t row_bytes = PackedPanelBytes(table.format, table.cols) / kPanelRows;
+  float* const x = ResidualStream(worker);
+  const bool own = x != x_;
+  for (uint32_t row = 0; own && row < rows_; ++row) EmbedRow(row, Row(x, row, config_.d_model));
+  const uint32_t half = config_.head_dim / 2;
+  const auto body = [&](uint32_t begin, uint32_t end) {
+    for (uint32_t row = begin; row < end; ++row) {
+      if (!own) EmbedRow(row, Row(x, row, config_.d_model));
+      Moved(worker).weights += row_bytes;
+      for (size_t base = 0; base < rope_bases_.size(); ++base) {
+        const size_t at = (base * limits_.max_rows + row) * half;
+        RopeTable(row_places_[row].position, rope_frequencies_[base], {cosine_ + at, half},
+                  {sine_ + at, half});
+      }
+    }
+  };
+  Share(worker, StepPhase::kEmbed, rows_, RowGrain(rows_, team_.worker_count()), body);
+}
+
+// x += norm(branch) if there is a branch to add, then norm(x) as row `out_row` of `into`.
+void CpuStep::NormalizeRow(int worker, uint32_t row, std::span<const float> branch_norm,
+                           std::span<const float> norm, uint32_t out_row, const Activations& into) {
+  const uint32_t width = config_.d_model;
+  const Own& own = OwnOf(worker);
+  const std::span<float> x(Row(ResidualStream(worker), row, width), width);
+  if (!branch_norm.empty()) {
+    const std::span<float> branch(own.branch, width);
+    RmsNorm({Row(branch_, row, width), width}, branch_norm, config_.norm_eps, branch);
+    Add(x, branch);
+  }
+  const std::span<float> out(own.row, width);
+  RmsNorm(x, norm, config_.norm_eps, out);
+  if (float_inputs_) {
+    float* const values = redundant() ? own.normed : normed_;
+    std::memcpy(Row(values, out_row, width), out.data(), width * sizeof(float));
+  }
+  QuantizeRow(out, out_row, into);
+}
+
+void CpuStep::Normalize(int worker, StepPhase phase, std::span<const float> branch_norm,
+                        std::span<const float> norm) {
+  const Activations into = Normed(worker, rows_);
+  const auto body = [&](uint32_t begin, uint32_t end) {
+    for (uint32_t row = begin; row < end; ++row) {
+      NormalizeRow(worker, row, branch_norm, norm, row, into);
+    }
+  };
+  if (redundant()) {
+    body(0, rows_);
+    MarkWork(worker, phase);
+  } else {
+    Share(worker, phase, rows_, RowGrain(rows_, team_.worker_count()), body);
+  }
+}
+
+void CpuStep::Multiply(int worker, StepPhase phase, const Activations& input,
+                       std::span<const Product> products) {
+  uint32_t panels = 0;
+  for (const Product& product : products) panels += product.matrix->panel_count();
+  // Claims big enough to stream, small enough that the last one does not keep the others waiting.
+  const uint32_t claims = static_cast<uint32_t>(team_.worker_count()) * 8;
+  uint32_t grain = std::clamp(panels / claims, 1u, 64u);
+  // Big tiles are computed two panels side by side (kernels/matmul.h).
+  if (input.rows > kTileRows) grain = (grain + 1) / 2 * 2;
+  Share(worker, phase, panels, grain, [&](uint32_t begin, uint32_t end) {
+    uint32_t first = 0;
+    for (const Product& product : products) {
+      const uint32_t count = product.matrix->panel_count();
+      const uint32_t from = std::max(begin, first);
+      const uint32_t to = std::min(end, first + count);
+      if (from < to) {
+        MatMulPanels(*product.matrix, input, from - first, to - first, product.store, product.out,
+                     product.out_stride);
+        Moved(worker).weights +=
+            (to - from) * PackedPanelBytes(product.matrix->format, product.matrix->cols);
+      }
+      first += count;
+    }
+  });
+}
+
+namespace {
+
+// Panels [begin, begin + count) of a matrix as a matrix of their own.
+PackedMatrix PanelsOf(const PackedMatrix& matrix, uint32_t begin, uint32_t count) {
+  PackedMatrix part = matrix;
+  part.rows = count * kPanelRows;
+  part.bytes += begin * PackedPanelBytes(matrix.format, matrix.cols);
+  return part;
+}
+
+}  // namespace
+
+// Blocks of 32 columns of the activation, each from two panels of gate and the same two of up:
+// products, activation and quantization while all of it is in the nearest cache.
+void CpuStep::GateUpBlocks(int worker, const LayerWeights& layer, uint32_t begin, uint32_t end) {
+  constexpr uint32_t kPanels = kActivationBlock / kPanelRows;
+  const Own& own = OwnOf(worker);
+  const Activations input = Normed(worker, rows_);
+  const Activations output = Activated();
+  const uint32_t width = (end - begin) * kActivationBlock;
+  const uint32_t panels = (end - begin) * kPanels;
+  for (const auto& [matrix, out] : {std::pair(&layer.gate, own.gate), {&layer.up, own.up}}) {
+    MatMulPanels(PanelsOf(*matrix, begin * kPanels, panels), input, 0, panels, Store::kAssign, out,
+                 width);
+    Moved(worker).weights += panels * PackedPanelBytes(matrix->format, matrix->cols);
+  }
+  for (uint32_t row = 0; row < rows_; ++row) {
+    const std::span<float> gate(Row(own.gate, row, width), width);
+    GatedActivation(config_.activation, gate, {Row(own.up, row, width), width}, gate);
+    if (float_inputs_) {
+      std::memcpy(Row(activated_, row, config_.d_ffn) + begin * kActivationBlock, gate.data(),
+                  width * sizeof(float));
+    }
+    QuantizeBlocks(gate, row, begin, output);
+  }
+}
+
+void CpuStep::GateUp(int worker, const LayerWeights& layer) {
+  const uint32_t blocks = config_.d_ffn / kActivationBlock;
+  uint32_t grain = 1;
+  if (rows_ <= kSmallGateRows) {
+    const uint32_t claims = static_cast<uint32_t>(team_.worker_count()) * 8;
+    grain = std::clamp(blocks / claims, 1u, uint32_t{kSmallGateCols / kActivationBlock});
+  }
+  Share(worker, StepPhase::kGateUp, blocks, grain,
+        [&](uint32_t begin, uint32_t end) { GateUpBlocks(worker, layer, begin, end); });
+}
+
+void CpuStep::ProjectLogits(int worker) {
+  const Activations input = Normed(worker, logits_rows_);
+  const std::span<const float> post_norm = weights_.layers().back().post_ffn_norm;
+  const auto body = [&](uint32_t begin, uint32_t end) {
+    for (uint32_t i = begin; i < end; ++i) {
+      NormalizeRow(worker, logits_sources_[i], post_norm, weights_.output_norm(), i, input);
+    }
+  };
+  if (redundant()) {
+    body(0, logits_rows_);
+  } else {
+    Share(worker, StepPhase::kHead, logits_rows_, RowGrain(logits_rows_, team_.worker_count()),
+          body);
+  }
+  const Product head[] = {{&weights_.head(), logits_, config_.vocab_size, Store::kAssign}};
+  Multiply(worker, StepPhase::kHead, input, head);
+}
+
+}  // namespace kvasir
