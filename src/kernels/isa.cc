@@ -28,7 +28,7 @@ bool CpuRuns(Isa isa) {
       return CpuRuns(Isa::kAvx2) && __builtin_cpu_supports("avx512f") &&
              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
-             __builtin_cpu_supports("avx512vbmi");
+             __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("gfni");
   }
   return false;
 }

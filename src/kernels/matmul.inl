@@ -4,14 +4,14 @@
 //   kPanelsAtOnce                panels that TileExpanded takes side by side
 //   ExpandChunk<F>(panel, first_block, block_count, chunk, chunk_stride)
 //                                panel bytes to what TileExpanded reads
-//   TileExpanded<F, R, P>(chunk, activations, block_count, acc)
+//   TileExpanded<F, R, P>(chunk, activations, block_count, ahead, acc)
 //                                acc [R][P * 16] += 32-blocks in order; chunk [block][P]
 //   kDirectUpTo<F>               rows up to which unpacking in the tile is the faster way
 //   kDirectTiles<F>[R - 1]       DirectFn (unused where kDirectUpTo is 0)
 //   TileFloat<F, R>(panel, x, x_stride, cols, acc)
 //
 // Numerics: for every output, f32 acc = 0, then for each 32-block in order
-//   acc = fma(float(sum(q_w * q_a) - zero * sum(q_a)), d_w * d_a, acc)
+//   acc = fma(d_a * (sum(q_w * q_a) - zero * sum(q_a)), d_w, acc)     the product rounded
 //   acc = fma(m_w, d_a * sum(q_a), acc)            formats with a minimum
 // (Q6_K: the first line for each half of the block, with that half's scale.) F32 and F16: s = 0,
 // s = fma(w, x, s) over the 32 k in order, acc = acc + s. Whatever an instruction set does
@@ -63,9 +63,9 @@ uint32_t LanesOf(const MatMulArgs& args, uint32_t panel, uint32_t panels) {
 }
 
 using ExpandedFn = void (*)(const unsigned char* chunk, const unsigned char* activations,
-                            uint32_t block_count, float* acc);
+                            uint32_t block_count, const Ahead& ahead, float* acc);
 using DirectFn = void (*)(const unsigned char* panel, const unsigned char* activations,
-                          uint32_t block_count, float* acc, size_t prefetch_bytes);
+                          uint32_t block_count, const unsigned char* prefetch_end, float* acc);
 using FloatFn = void (*)(const unsigned char* panel, const float* x, size_t x_stride, uint32_t cols,
                          float* acc);
 
@@ -81,6 +81,32 @@ constexpr FloatFn kFloatTiles[kMaxTileRows] = {
     TileFloat<F, 5>, TileFloat<F, 6>,  TileFloat<F, 7>,  TileFloat<F, 8>,
     TileFloat<F, 9>, TileFloat<F, 10>, TileFloat<F, 11>, TileFloat<F, 12>};
 
+// Blocks of the chunks that `blocks` are cut into: evenly, each starting at a pair or a header.
+template <int F>
+uint32_t ChunkBlocks(uint32_t blocks) {
+  constexpr uint32_t kStep = kPanelLayouts[F].header_bytes != 0 ? 2 * kPairsPerHeader : 2;
+  const uint32_t chunks = (blocks + kChunkBlocks - 1) / kChunkBlocks;
+  return ((blocks + chunks - 1) / chunks + kStep - 1) / kStep * kStep;
+}
+
+// The bytes where block `block`, the first of a chunk, begins in its panel.
+template <int F>
+size_t ChunkOffset(uint32_t block) {
+  constexpr PanelLayout kLayout = kPanelLayouts[F];
+  const uint32_t pair = block / 2;
+  return size_t{pair} * kLayout.pair_bytes + size_t{pair / kPairsPerHeader} * kLayout.header_bytes;
+}
+
+// Tells the cache that lines of `lanes` floats in rows from first_row on will be written: they come
+// from the last-level cache when there are many rows, and stores wait for them in order.
+void PrefetchStores(const MatMulArgs& args, uint32_t first_out, uint32_t lanes, uint32_t first_row,
+                    uint32_t row_count) {
+  const float* out = args.out + first_row * args.out_stride + first_out;
+  for (uint32_t r = 0; r < row_count; ++r, out += args.out_stride) {
+    for (uint32_t i = 0; i < lanes; i += 16) __builtin_prefetch(out + i, 1);
+  }
+}
+
 // Tiles [tile_begin, tile_end) against P panels from `panel` on, unpacking them chunk by chunk into
 // L1 once for all.
 template <int F, int P>
@@ -90,25 +116,39 @@ void PanelsExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t til
   alignas(64) float acc[kMaxRowBlock * P * 16];
   const unsigned char* weights = args.weights + panel * args.panel_bytes;
   const uint32_t blocks = args.cols / 32;
+  const uint32_t chunk_blocks = ChunkBlocks<F>(blocks);
+  const uint32_t lanes = LanesOf(args, panel, P);
   const uint32_t first_row = TileStart(split, tile_begin);
-  const uint32_t row_count = TileStart(split, tile_end) - first_row;
-  for (uint32_t i = 0; i < row_count * P * 16; ++i) acc[i] = 0.0f;
-  for (uint32_t b = 0; b < blocks; b += kChunkBlocks) {
-    const uint32_t count = blocks - b < kChunkBlocks ? blocks - b : kChunkBlocks;
+  for (uint32_t b = 0; b < blocks; b += chunk_blocks) {
+    const uint32_t count = blocks - b < chunk_blocks ? blocks - b : chunk_blocks;
+    const bool last = b + count == blocks;
     for (int p = 0; p < P; ++p) {
       ExpandChunk<F>(weights + p * args.panel_bytes, b, count, chunk + p * kExpandedBytes,
                      P * kExpandedBytes);
+    }
+    // The next chunk, or the first one of the next panels.
+    Ahead ahead = {weights + ChunkOffset<F>(b + count), args.panel_bytes, 0};
+    if (last) ahead.bytes = weights + P * args.panel_bytes;
+    if (!last || panel + 2 * P <= args.panel_end) {
+      const size_t bytes = ChunkOffset<F>(chunk_blocks) / (count * (tile_end - tile_begin));
+      ahead.bytes_per_block = static_cast<uint32_t>(bytes / 64 + 1) * 64;
     }
     for (uint32_t tile = tile_begin; tile < tile_end; ++tile) {
       const uint32_t row = TileStart(split, tile);
       const uint32_t tile_rows = split.base + (tile < split.longer ? 1 : 0);
       const unsigned char* activations =
           args.quantized + (size_t{row} * blocks + size_t{b} * tile_rows) * kRecordBytes;
-      kExpandedTiles<F, P>[tile_rows - 1](chunk, activations, count,
-                                          acc + (row - first_row) * P * 16);
+      // One chunk: the sums of one tile after the other use the same lines of L1.
+      float* sums = chunk_blocks < blocks ? acc + (row - first_row) * P * 16 : acc;
+      if (b == 0) {
+        for (uint32_t i = 0; i < tile_rows * P * 16; ++i) sums[i] = 0.0f;
+      }
+      if (last) PrefetchStores(args, panel * 16, lanes, row, tile_rows);
+      kExpandedTiles<F, P>[tile_rows - 1](chunk, activations, count, ahead, sums);
+      ahead.bytes += size_t{count} * ahead.bytes_per_block;
+      if (last) StoreTile(args, panel * 16, lanes, row, tile_rows, sums, P * 16);
     }
   }
-  StoreTile(args, panel * 16, LanesOf(args, panel, P), first_row, row_count, acc, P * 16);
 }
 
 // One panel straight from the packed bytes: for few rows.
@@ -119,10 +159,9 @@ void PanelDirect(const MatMulArgs& args, const TileSplit& split, uint32_t tile, 
   const uint32_t blocks = args.cols / 32;
   const uint32_t row = TileStart(split, tile);
   const uint32_t tile_rows = split.base + (tile < split.longer ? 1 : 0);
-  // With many rows a panel takes longer to compute than the next takes to arrive.
-  const bool prefetch = tile == 0 && tile_rows >= 4 && panel + 1 < args.panel_end;
+  const unsigned char* end = args.weights + args.panel_end * args.panel_bytes;
   kDirectTiles<F>[tile_rows - 1](weights, args.quantized + size_t{row} * blocks * kRecordBytes,
-                                 blocks, acc, prefetch ? args.panel_bytes : 0);
+                                 blocks, tile == 0 ? end : weights, acc);
   StoreTile(args, panel * 16, LanesOf(args, panel, 1), row, tile_rows, acc, 16);
 }
 
@@ -181,27 +220,34 @@ unsigned char* SlotAt(unsigned char* record, uint32_t tile_rows, uint32_t r, int
 void WriteScales(unsigned char* record, uint32_t tile_rows, uint32_t r, float scale, int32_t low,
                  int32_t high) {
   const int32_t sum = low + high;
-  const float scale_sum = scale * static_cast<float>(sum);
-  const int32_t zeros[5] = {-8 * sum, -16 * sum, -128 * sum, -32 * low, -32 * high};
-  __builtin_memcpy(SlotAt(record, tile_rows, r, kSlotScale), &scale, 4);
-  __builtin_memcpy(SlotAt(record, tile_rows, r, kSlotScaleSum), &scale_sum, 4);
+  const float floats[3] = {scale, -kMagic * scale, scale * static_cast<float>(sum)};
+  const int32_t starts[5] = {kMagicBits - 8 * sum, kMagicBits - 16 * sum, kMagicBits - 128 * sum,
+                             kMagicBits - 32 * low, kMagicBits - 32 * high};
+  for (int i = 0; i < 3; ++i) {
+    __builtin_memcpy(SlotAt(record, tile_rows, r, kSlotScale + i), &floats[i], 4);
+  }
   for (int i = 0; i < 5; ++i) {
-    __builtin_memcpy(SlotAt(record, tile_rows, r, kSlotZero8 + i), &zeros[i], 4);
+    __builtin_memcpy(SlotAt(record, tile_rows, r, kSlotZero8 + i), &starts[i], 4);
   }
 }
 
 // Scale and its reciprocal from the bits of the largest magnitude of a block. Blocks below 2^-100
-// count as zero (their reciprocal could overflow); a NaN or an infinity makes the scale a NaN and
-// the codes zero, so that it shows in every output of that row and in no other.
+// count as zero (their reciprocal could overflow); a NaN, an infinity or 2^111 and more makes the
+// scale a NaN and the codes zero, so that it shows in every output of that row and in no other.
 struct BlockScale {
-  float scale;
+  float scale;    // 22 bits, see matmul_layout.h.
   float inverse;  // 0: all codes are zero.
 };
 
 BlockScale ScaleFromMax(int32_t max_bits) {
   float max;
   __builtin_memcpy(&max, &max_bits, 4);
-  if (max_bits >= 0x7F800000) return {__builtin_nanf(""), 0.0f};
+  if (max_bits >= (127 + 111) << 23) return {__builtin_nanf(""), 0.0f};
   if (max < 0x1p-100f) return {0.0f, 0.0f};
-  return {max / 127.0f, 127.0f / max};
+  float scale = max / 127.0f;
+  int32_t scale_bits;
+  __builtin_memcpy(&scale_bits, &scale, 4);
+  scale_bits &= ~3;
+  __builtin_memcpy(&scale, &scale_bits, 4);
+  return {scale, 127.0f / max};
 }

@@ -171,8 +171,10 @@ template <int R, int N>
 KV_INLINE void AddScaled(const __m256i* sum, __m256 scale, const unsigned char* record, int first,
                          __m256* acc) {
   for (int r = 0; r < N; ++r) {
-    const __m256 product = _mm256_mul_ps(scale, BroadcastFloat<R>(record, kSlotScale, first + r));
-    acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r]), product, acc[r]);
+    const __m256 product = _mm256_fmadd_ps(_mm256_castsi256_ps(sum[r]),
+                                           BroadcastFloat<R>(record, kSlotScale, first + r),
+                                           BroadcastFloat<R>(record, kSlotMinusMagic, first + r));
+    acc[r] = _mm256_fmadd_ps(product, scale, acc[r]);
   }
 }
 
@@ -180,7 +182,7 @@ KV_INLINE void AddScaled(const __m256i* sum, __m256 scale, const unsigned char* 
 template <int R, int N>
 KV_INLINE void Start(const unsigned char* record, int slot, int first, __m256i* sum) {
   for (int r = 0; r < N; ++r) {
-    sum[r] = slot < 0 ? _mm256_setzero_si256()
+    sum[r] = slot < 0 ? _mm256_set1_epi32(kMagicBits)
                       : _mm256_set1_epi32(ReadInt(record + R * (32 + 4 * slot) + 4 * (first + r)));
   }
 }
@@ -224,7 +226,7 @@ KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activati
 
 template <int F, int R, int P>
 void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
-                  uint32_t block_count, float* acc) {
+                  uint32_t block_count, const Ahead&, float* acc) {
   // Four rows are what 16 registers hold.
   for (int half = 0; half < 2; ++half) {
     SubTile < F, R, R<4 ? R : 4>(chunk, activations, block_count, 0, half, acc);
@@ -264,7 +266,7 @@ void TileFloat(const unsigned char* panel, const float* x, size_t x_stride, uint
 template <int F>
 [[maybe_unused]] constexpr void (*kDirectTiles[kMaxTileRows])(const unsigned char*,
                                                               const unsigned char*, uint32_t,
-                                                              float*, size_t) = {};
+                                                              const unsigned char*, float*) = {};
 template <int F>
 constexpr uint32_t kDirectUpTo = 0;
 

@@ -49,31 +49,43 @@ KV_INLINE __m512 LoadI8(const unsigned char* p) {
       _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 
-// a | (b & mask)
-KV_INLINE __m512i OrMasked(__m512i a, __m512i b, __m512i mask) {
-  return _mm512_ternarylogic_epi32(a, b, mask, 0xF8);
+// (a & mask) | b
+KV_INLINE __m512i MaskedOr(__m512i a, __m512i mask, __m512i b) {
+  return _mm512_ternarylogic_epi32(a, mask, b, 0xEA);
 }
 
-// Bit g of the plane becomes bit 4 of group g.
-KV_INLINE void AddPlaneQ5(__m512i plane, __m512i* lines) {
-  const __m512i bit = _mm512_set1_epi8(0x10);
-  lines[0] = OrMasked(lines[0], _mm512_slli_epi16(plane, 4), bit);
-  lines[1] = OrMasked(lines[1], _mm512_slli_epi16(plane, 3), bit);
-  lines[2] = OrMasked(lines[2], _mm512_slli_epi16(plane, 2), bit);
-  lines[3] = OrMasked(lines[3], _mm512_slli_epi16(plane, 1), bit);
-  lines[4] = OrMasked(lines[4], plane, bit);
-  lines[5] = OrMasked(lines[5], _mm512_srli_epi16(plane, 1), bit);
-  lines[6] = OrMasked(lines[6], _mm512_srli_epi16(plane, 2), bit);
-  lines[7] = OrMasked(lines[7], _mm512_srli_epi16(plane, 3), bit);
+// Bits [from, from + count) of every byte to bits [to, to + count), the rest zero: a bit matrix,
+// its row for result bit i in byte 7 - i.
+template <int from, int to, int count>
+KV_INLINE __m512i MoveBits(__m512i v) {
+  uint64_t matrix = 0;
+  for (int i = 0; i < count; ++i) matrix |= uint64_t{1} << (8 * (7 - to - i) + from + i);
+  return _mm512_gf2p8affine_epi64_epi8(v, _mm512_set1_epi64(static_cast<long long>(matrix)), 0);
 }
 
-// Bits 2t, 2t+1 of the plane become bits 4, 5 of group t.
-KV_INLINE void AddPlaneQ6(__m512i plane, __m512i* lines) {
-  const __m512i bits = _mm512_set1_epi8(0x30);
-  lines[0] = OrMasked(lines[0], _mm512_slli_epi16(plane, 4), bits);
-  lines[1] = OrMasked(lines[1], _mm512_slli_epi16(plane, 2), bits);
-  lines[2] = OrMasked(lines[2], plane, bits);
-  lines[3] = OrMasked(lines[3], _mm512_srli_epi16(plane, 2), bits);
+// Lines 2j and 2j + 1 of a block: nibbles, and for Q5_0 and Q6_K what the planes add on top.
+template <int F, int j>
+KV_INLINE void UnpackLines(const unsigned char* codes, const unsigned char* planes, __m512i* low,
+                           __m512i* high) {
+  if constexpr (F == kQ8_0) {
+    *low = _mm512_loadu_si512(codes + 128 * j);
+    *high = _mm512_loadu_si512(codes + 128 * j + 64);
+    return;
+  }
+  const __m512i nibble = _mm512_set1_epi8(0x0F);
+  const __m512i both = _mm512_loadu_si512(codes + 64 * j);
+  *high = MoveBits<4, 0, 4>(both);
+  if constexpr (F == kQ5_0) {
+    const __m512i plane = _mm512_loadu_si512(planes);
+    *low = MaskedOr(both, nibble, MoveBits<2 * j, 4, 1>(plane));
+    *high = _mm512_or_si512(*high, MoveBits<2 * j + 1, 4, 1>(plane));
+  } else if constexpr (F == kQ6_K) {
+    const __m512i plane = _mm512_loadu_si512(planes + 64 * (j / 2));
+    *low = MaskedOr(both, nibble, MoveBits<4 * j % 8, 4, 2>(plane));
+    *high = _mm512_or_si512(*high, MoveBits<(4 * j + 2) % 8, 4, 2>(plane));
+  } else {
+    *low = _mm512_and_si512(both, nibble);
+  }
 }
 
 // Block `half` (0, 1) of the pair at `pair`.
@@ -84,23 +96,10 @@ KV_INLINE void Unpack(const unsigned char* pair, uint32_t half, const SuperScale
   const unsigned char* codes = pair + half * kLayout.line_bytes;
   const unsigned char* planes = pair + kLayout.plane_offset + half * kLayout.plane_bytes;
   const unsigned char* scales = pair + kLayout.scale_offset + half * kLayout.scale_bytes;
-  if constexpr (F == kQ8_0) {
-#pragma GCC unroll 16
-    for (int g = 0; g < 8; ++g) block->lines[g] = _mm512_loadu_si512(codes + 64 * g);
-  } else {
-    const __m512i low = _mm512_set1_epi8(0x0F);
-#pragma GCC unroll 16
-    for (int j = 0; j < 4; ++j) {
-      const __m512i both = _mm512_loadu_si512(codes + 64 * j);
-      block->lines[2 * j] = _mm512_and_si512(both, low);
-      block->lines[2 * j + 1] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
-    }
-  }
-  if constexpr (F == kQ5_0) AddPlaneQ5(_mm512_loadu_si512(planes), block->lines);
-  if constexpr (F == kQ6_K) {
-    AddPlaneQ6(_mm512_loadu_si512(planes), block->lines);
-    AddPlaneQ6(_mm512_loadu_si512(planes + 64), block->lines + 4);
-  }
+  UnpackLines<F, 0>(codes, planes, &block->lines[0], &block->lines[1]);
+  UnpackLines<F, 1>(codes, planes, &block->lines[2], &block->lines[3]);
+  UnpackLines<F, 2>(codes, planes, &block->lines[4], &block->lines[5]);
+  UnpackLines<F, 3>(codes, planes, &block->lines[6], &block->lines[7]);
   block->extra = _mm512_setzero_ps();
   if constexpr (F == kQ4_K) {
     block->scale = _mm512_mul_ps(super.d, LoadU8(scales));
@@ -170,8 +169,10 @@ KV_INLINE void AddScaled(const __m512i* sum, __m512 scale, const unsigned char* 
                          __m512* acc) {
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
-    const __m512 product = _mm512_mul_ps(scale, BroadcastFloat<R>(record, kSlotScale, r));
-    acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r]), product, acc[r]);
+    const __m512 product =
+        _mm512_fmadd_ps(_mm512_castsi512_ps(sum[r]), BroadcastFloat<R>(record, kSlotScale, r),
+                        BroadcastFloat<R>(record, kSlotMinusMagic, r));
+    acc[r] = _mm512_fmadd_ps(product, scale, acc[r]);
   }
 }
 
@@ -184,8 +185,8 @@ KV_INLINE void AddGroups(const unsigned char* chunk, const unsigned char* record
   for (int r = 0; r < N; ++r) {
 #pragma GCC unroll 16
     for (int p = 0; p < P; ++p) {
-      sum[r][p] =
-          zero_slot < 0 ? _mm512_setzero_si512() : BroadcastInt<R>(record, zero_slot, first + r);
+      sum[r][p] = zero_slot < 0 ? _mm512_set1_epi32(kMagicBits)
+                                : BroadcastInt<R>(record, zero_slot, first + r);
     }
   }
 #pragma GCC unroll 16
@@ -203,12 +204,13 @@ KV_INLINE void AddGroups(const unsigned char* chunk, const unsigned char* record
 #pragma GCC unroll 16
   for (int r = 0; r < N; ++r) {
     const __m512 d = BroadcastFloat<R>(record, kSlotScale, first + r);
+    const __m512 minus_magic = BroadcastFloat<R>(record, kSlotMinusMagic, first + r);
 #pragma GCC unroll 16
     for (int p = 0; p < P; ++p) {
       const __m512 weight_scale =
           _mm512_load_ps(reinterpret_cast<const float*>(chunk + p * kExpandedBytes + scale));
-      acc[r][p] =
-          _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][p]), _mm512_mul_ps(weight_scale, d), acc[r][p]);
+      const __m512 product = _mm512_fmadd_ps(_mm512_castsi512_ps(sum[r][p]), d, minus_magic);
+      acc[r][p] = _mm512_fmadd_ps(product, weight_scale, acc[r][p]);
     }
   }
 }
@@ -255,7 +257,7 @@ KV_INLINE void Accumulate(const Block& block, const unsigned char* record, __m51
     if constexpr (kZeroSlot<F> >= 0) {
       sum[r] = BroadcastInt<R>(record, kZeroSlot<F>, r);
     } else {
-      sum[r] = _mm512_setzero_si512();
+      sum[r] = _mm512_set1_epi32(kMagicBits);
     }
   }
   Dot<R>(block, record, 0, 8, sum);
@@ -272,14 +274,22 @@ KV_INLINE void Accumulate(const Block& block, const unsigned char* record, __m51
 // lines, and N * P chains of sums run side by side.
 template <int F, int R, int N, int P>
 KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activations,
-                       uint32_t block_count, int first, float* acc_out) {
+                       uint32_t block_count, int first, const Ahead& ahead, float* acc_out) {
   __m512 acc[N][P];
 #pragma GCC unroll 16
   for (int r = 0; r < N; ++r) {
 #pragma GCC unroll 16
     for (int p = 0; p < P; ++p) acc[r][p] = _mm512_loadu_ps(acc_out + 16 * ((first + r) * P + p));
   }
+  const unsigned char* next = ahead.bytes;
   for (uint32_t b = 0; b < block_count; ++b) {
+    if (first == 0) {
+      for (uint32_t i = 0; i < ahead.bytes_per_block; i += 64, next += 64) {
+        for (int p = 0; p < P; ++p) {
+          _mm_prefetch(reinterpret_cast<const char*>(next + p * ahead.panel_stride), _MM_HINT_T1);
+        }
+      }
+    }
     AccumulateExpanded<F, R, N, P>(chunk, activations, first, acc);
     chunk += P * kExpandedBytes;
     activations += R * kRecordBytes;
@@ -293,12 +303,12 @@ KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activati
 
 template <int F, int R, int P>
 void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
-                  uint32_t block_count, float* acc) {
+                  uint32_t block_count, const Ahead& ahead, float* acc) {
   // 6 rows of 2 panels fill the registers: 12 integer sums, 12 float sums.
   constexpr int kFirst = R <= 6 ? R : (R + 1) / 2;
-  SubTile<F, R, kFirst, P>(chunk, activations, block_count, 0, acc);
+  SubTile<F, R, kFirst, P>(chunk, activations, block_count, 0, ahead, acc);
   if constexpr (R > kFirst)
-    SubTile<F, R, R - kFirst, P>(chunk, activations, block_count, kFirst, acc);
+    SubTile<F, R, R - kFirst, P>(chunk, activations, block_count, kFirst, ahead, acc);
 }
 
 template <int F>
@@ -327,9 +337,12 @@ void ExpandChunk(const unsigned char* panel, uint32_t first_block, uint32_t bloc
   }
 }
 
+// How far a panel is read ahead: about what arrives while memory answers.
+constexpr size_t kPrefetchBytes = 3072;
+
 template <int F, int R>
 void TileDirect(const unsigned char* panel, const unsigned char* activations, uint32_t block_count,
-                float* acc_out, size_t prefetch_bytes) {
+                const unsigned char* prefetch_end, float* acc_out) {
   constexpr PanelLayout kLayout = kPanelLayouts[F];
   __m512 acc[R];
 #pragma GCC unroll 16
@@ -343,9 +356,10 @@ void TileDirect(const unsigned char* panel, const unsigned char* activations, ui
         p += kLayout.header_bytes;
       }
     }
-    if (R >= 4 && prefetch_bytes != 0 && b % 2 == 0) {
+    if (b % 2 == 0 && p + kPrefetchBytes < prefetch_end) {
+#pragma GCC unroll 32
       for (uint32_t i = 0; i < kLayout.pair_bytes; i += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(p + prefetch_bytes + i), _MM_HINT_T1);
+        _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchBytes + i), _MM_HINT_T0);
       }
     }
     Block block;
@@ -389,7 +403,7 @@ void TileFloat(const unsigned char* panel, const float* x, size_t x_stride, uint
 
 template <int F>
 constexpr void (*kDirectTiles[kMaxTileRows])(const unsigned char*, const unsigned char*, uint32_t,
-                                             float*, size_t) = {
+                                             const unsigned char*, float*) = {
     TileDirect<F, 1>, TileDirect<F, 2>,  TileDirect<F, 3>,  TileDirect<F, 4>,
     TileDirect<F, 5>, TileDirect<F, 6>,  TileDirect<F, 7>,  TileDirect<F, 8>,
     TileDirect<F, 9>, TileDirect<F, 10>, TileDirect<F, 11>, TileDirect<F, 12>};

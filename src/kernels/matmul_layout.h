@@ -19,7 +19,7 @@
 // Panel of F32, F16: [k][16].
 //
 // Activation tile of R <= 12 rows (rows are shared out evenly, TileSplit in matmul.inl): one record
-// of 64 * R bytes per 32-block: int8 q[R][32], then seven arrays [R] of 4 bytes at the slots below.
+// of 64 * R bytes per 32-block: int8 q[R][32], then eight arrays [R] of 4 bytes at the slots below.
 // A record is one cache line when R is 1: that is what decoding one sequence streams through.
 #ifndef KVASIR_KERNELS_MATMUL_LAYOUT_H_
 #define KVASIR_KERNELS_MATMUL_LAYOUT_H_
@@ -49,15 +49,24 @@ constexpr PanelLayout kPanelLayouts[kFormatCount] = {
 };
 constexpr uint32_t kPairsPerHeader = 4;
 
+// The integer sums are kept as the low bits of the float 1.5 * 2^23 + sum, whose bits are
+// kMagicBits
+// + sum as long as |sum| < 2^22 (32 * 128 * 127 < 2^19 here). Times d, less 1.5 * 2^23 * d, both in
+// one fused multiply-add, is d * sum rounded once: no conversion, no product of scales. For that
+// the product 1.5 * 2^23 * d must be exact and finite, so d has 22 bits and is below 2^104.
+constexpr int32_t kMagicBits = 0x4B400000;
+constexpr float kMagic = 12582912.0f;
+
 // Slots of an activation record: array s lies at R * (32 + 4 * s).
 enum Slot : int {
-  kSlotScale,     // f32 d
-  kSlotScaleSum,  // f32 d * sum(q): multiplies the weights' minimum
-  kSlotZero8,     // i32 -8 * sum(q), and so on: the integer accumulator starts here
+  kSlotScale,       // f32 d
+  kSlotMinusMagic,  // f32 -kMagic * d
+  kSlotScaleSum,    // f32 d * sum(q): multiplies the weights' minimum
+  kSlotZero8,       // i32 kMagicBits - 8 * sum(q), and so on: the integer accumulator starts here
   kSlotZero16,
   kSlotZero128,
-  kSlotZero32Low,   // i32 -32 * sum(q[0..15])
-  kSlotZero32High,  // i32 -32 * sum(q[16..31])
+  kSlotZero32Low,   // i32 kMagicBits - 32 * sum(q[0..15])
+  kSlotZero32High,  // i32 kMagicBits - 32 * sum(q[16..31])
 };
 constexpr uint32_t kRecordBytes = 64;  // Per activation row and 32-block.
 constexpr uint32_t kMaxTileRows = 12;
@@ -66,9 +75,16 @@ constexpr uint32_t kMaxTileRows = 12;
 // panels pass over them.
 constexpr size_t kRowBlockBytes = size_t{512} * 1024;
 constexpr uint32_t kMaxRowBlock = 192;
-// 32-blocks unpacked at once: two panels of 16 * 640 bytes and a tile's activations take 32 KiB, an
-// L1. A multiple of 8, so that a chunk starts at a header.
-constexpr uint32_t kChunkBlocks = 16;
+// 32-blocks unpacked at once, at most: two panels of 20 * 640 bytes and a tile's activations take
+// 40 KiB. At least 8, so that every chunk can start at a header.
+constexpr uint32_t kChunkBlocks = 20;
+
+// What tiles read ahead of: the packed bytes of the next chunk, a few lines per 32-block computed.
+struct Ahead {
+  const unsigned char* bytes;  // Of the first panel's; the others lie panel_stride apart.
+  size_t panel_stride;
+  uint32_t bytes_per_block;  // Of each panel; a multiple of 64, 0: nothing.
+};
 
 struct MatMulArgs {
   const unsigned char* weights;  // Panel 0.

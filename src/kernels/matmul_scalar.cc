@@ -113,7 +113,7 @@ void ExpandChunk(const unsigned char* panel, uint32_t first_block, uint32_t bloc
   }
 }
 
-// acc[row] = fma(sum of products over k in [begin, end), scale[row] * d, acc[row])
+// acc[row] = fma(sum of products over k in [begin, end) * d, scale[row], acc[row])
 inline void AddScaled(const int16_t* weights, const signed char* codes, int begin, int end,
                       const float* scale, float d, float* acc) {
   int32_t sum[16] = {};
@@ -122,13 +122,13 @@ inline void AddScaled(const int16_t* weights, const signed char* codes, int begi
     for (int row = 0; row < 16; ++row) sum[row] += weights[k * 16 + row] * code;
   }
   for (int row = 0; row < 16; ++row) {
-    acc[row] = __builtin_fmaf(static_cast<float>(sum[row]), scale[row] * d, acc[row]);
+    acc[row] = __builtin_fmaf(static_cast<float>(sum[row]) * d, scale[row], acc[row]);
   }
 }
 
 template <int F, int R, int P>
 void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
-                  uint32_t block_count, float* acc) {
+                  uint32_t block_count, const Ahead&, float* acc) {
   for (uint32_t b = 0; b < block_count; ++b) {
     const int16_t* weights = reinterpret_cast<const int16_t*>(chunk);
     const float* scale = reinterpret_cast<const float*>(chunk + 1024);
@@ -177,7 +177,7 @@ void TileFloat(const unsigned char* panel, const float* x, size_t x_stride, uint
 template <int F>
 [[maybe_unused]] constexpr void (*kDirectTiles[kMaxTileRows])(const unsigned char*,
                                                               const unsigned char*, uint32_t,
-                                                              float*, size_t) = {};
+                                                              const unsigned char*, float*) = {};
 template <int F>
 constexpr uint32_t kDirectUpTo = 0;
 

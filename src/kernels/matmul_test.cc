@@ -357,6 +357,28 @@ TEST_P(MatMulFormatTest, ExtremeValues) {
   }
 }
 
+// A row quantized in pieces, in any order, is the row quantized at once.
+TEST(QuantizeBlocksTest, PiecesMakeTheRow) {
+  const IsaRestorer restorer;
+  Rng rng(8);
+  const uint32_t cols = 320, rows = 17;
+  const std::vector<float> x = RandomRows(rows, cols, rng);
+  for (const Isa isa : SupportedIsas()) {
+    SetActiveIsa(isa);
+    AlignedBytes whole(ActivationBytes(rows, cols));
+    AlignedBytes pieces(ActivationBytes(rows, cols));
+    for (uint32_t r = 0; r < rows; ++r) {
+      const std::span<const float> row(&x[size_t{r} * cols], cols);
+      QuantizeRow(row, r, {rows, cols, nullptr, whole.data()});
+      for (const auto& [first, count] : {std::pair(7u, 3u), {0u, 1u}, {1u, 6u}}) {
+        QuantizeBlocks(row.subspan(first * 32, count * 32), r, first,
+                       {rows, cols, nullptr, pieces.data()});
+      }
+    }
+    EXPECT_EQ(std::memcmp(whole.data(), pieces.data(), whole.bytes().size()), 0) << IsaName(isa);
+  }
+}
+
 // A NaN or an infinity spoils its own row, visibly, and no other.
 TEST_P(MatMulFormatTest, NonFiniteActivationsStayInTheirRow) {
   Rng rng(7);
