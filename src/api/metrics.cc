@@ -52,6 +52,21 @@ class Exposition {
   std::string text_;
 };
 
+void AppendRows(std::string_view name, std::string_view help, const RowHistogram& rows,
+                Exposition* out) {
+  out->Header(name, "histogram", help);
+  const std::string bucket = fmt::format("{}_bucket", name);
+  uint64_t below = 0;
+  for (size_t i = 0; i < RowHistogram::kBounds.size(); ++i) {
+    below += rows.counts[i];
+    out->Line(bucket, fmt::format("le=\"{}\"", RowHistogram::kBounds[i]), below);
+  }
+  out->Line(bucket, "le=\"+Inf\"", rows.steps);
+  out->Line(fmt::format("{}_sum", name), "", rows.rows);
+  out->Line(fmt::format("{}_count", name), "", rows.steps);
+  out->Gauge(fmt::format("{}_max", name), "The most of any step", rows.most);
+}
+
 void AppendScheduler(const EngineSnapshot& engine, Exposition* out) {
   const SchedulerCounters& s = engine.scheduler;
   out->Counter("kvasir_engine_requests_submitted_total", "Requests taken into the queue",
@@ -79,6 +94,9 @@ void AppendScheduler(const EngineSnapshot& engine, Exposition* out) {
   out->Counter("kvasir_engine_accepted_draft_tokens_total", "Of those, right ones",
                s.accepted_draft_tokens);
   out->Counter("kvasir_engine_steps_total", "Forward passes", s.steps);
+  AppendRows("kvasir_engine_step_rows", "Rows of a step", s.step_rows, out);
+  AppendRows("kvasir_engine_prompt_rows_beside_streams",
+             "Rows of prompts in a step with running streams", s.prompt_rows_beside, out);
   out->Gauge("kvasir_engine_running_sequences", "Sequences in the batch", s.running);
   out->Gauge("kvasir_engine_waiting_sequences", "Sequences in the queue", s.waiting);
   out->Gauge("kvasir_engine_last_step_rows", "Rows of the last step", engine.last_step_rows);

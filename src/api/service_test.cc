@@ -112,6 +112,17 @@ TEST(ApiMetrics, HistogramsAreCumulative) {
   has("kvasir_api_first_token_seconds_count 3");
   has("kvasir_api_replies_total{route=\"/v1/x\",status=\"200\"} 2");
   has("vllm:time_to_first_token_seconds_count{model_name=\"a\\\"b\\\\c\\nd\"} 3");
+  EngineSnapshot engine;
+  for (const uint32_t rows : {1u, 64u, 65u, 5000u}) engine.scheduler.step_rows.Add(rows);
+  const std::string rows = metrics.Render("m", engine, std::nullopt);
+  for (const char* line :
+       {"step_rows_bucket{le=\"0\"} 0", "step_rows_bucket{le=\"32\"} 1",
+        "step_rows_bucket{le=\"64\"} 2", "step_rows_bucket{le=\"2048\"} 3",
+        "step_rows_bucket{le=\"+Inf\"} 4", "step_rows_sum 5130", "step_rows_count 4",
+        "step_rows_max 5000", "prompt_rows_beside_streams_count 0"}) {
+    const std::string whole = std::string("\nkvasir_engine_") + line + "\n";
+    EXPECT_NE(rows.find(whole), std::string::npos) << line << "\n" << rows;
+  }
   // Loading: nothing about an engine yet.
   EXPECT_EQ(text.find("kvasir_engine_"), std::string::npos);
   const std::string ready = metrics.Render("m", EngineSnapshot(), HttpServerCounters());

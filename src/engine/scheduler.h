@@ -44,6 +44,7 @@
 #include "engine/cost_model.h"
 #include "engine/drafter.h"
 #include "engine/generate_request.h"
+#include "engine/row_histogram.h"
 #include "engine/step_plan.h"
 #include "engine/step_times.h"
 #include "kv/kv_cache.h"
@@ -80,6 +81,8 @@ struct SchedulerCounters {
   uint64_t accepted_draft_tokens = 0;  // and how many of them were right.
   uint64_t generated_tokens = 0;
   uint64_t steps = 0;
+  RowHistogram step_rows;           // Of each step.
+  RowHistogram prompt_rows_beside;  // Of prompts, in steps with rows of running streams.
   uint32_t running = 0;
   uint32_t waiting = 0;
 };

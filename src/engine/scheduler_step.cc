@@ -155,6 +155,8 @@ void Scheduler::Commit(std::span<const SampledToken> tokens, std::span<const Sam
   if (plan_.prefill_rows == 0) step_times_.Observe(rows, elapsed_us);
   counters_.computed_tokens += rows;
   ++counters_.steps;
+  counters_.step_rows.Add(rows);
+  if (plan_.decode_rows > 0) counters_.prompt_rows_beside.Add(plan_.prefill_rows);
   for (size_t i = 0; i < scores.size(); ++i) {
     TokenEvent event;
     event.of_prompt = true;
