@@ -12,11 +12,13 @@ namespace {
 constexpr uint32_t kMostSlots = 1u << 16;
 constexpr uint32_t kLongestMatch = 32;  // Longer ones are as good as this.
 constexpr uint32_t kSureMatch = 8;      // From here on no other occurrence is looked for.
+constexpr uint32_t kResumedMatch = 4;   // What a match is taken for after a changed token.
 constexpr float kSlowestLearning = 1.0f / 16.0f;
 constexpr uint32_t kPriorWeight = 3;  // Observations that a prior counts for.
 
 // What a match of each class is worth before anything was seen of this text.
-constexpr std::array<float, 8> kPriors = {0.25f, 0.35f, 0.5f, 0.6f, 0.75f, 0.85f, 0.92f, 0.96f};
+constexpr std::array<float, 9> kPriors = {0.25f, 0.35f, 0.5f,  0.6f, 0.75f,
+                                          0.85f, 0.92f, 0.96f, 0.4f};
 constexpr float kCachePrior = 0.7f;
 
 }  // namespace
@@ -38,7 +40,8 @@ void Drafter::Chance::Observe(bool right) {
   value += weight * ((right ? 1.0f : 0.0f) - value);
 }
 
-uint32_t Drafter::ClassOf(uint32_t match_length) {
+uint32_t Drafter::ClassOf(uint32_t match_length, bool resumed) {
+  if (resumed) return 8;
   if (match_length < 5) return match_length < 3 ? 0 : match_length - 2;
   if (match_length < 7) return 3;
   if (match_length < 10) return 4;
@@ -70,13 +73,11 @@ void Drafter::Update(std::span<const TokenId> known) {
 void Drafter::LearnFrom(TokenId token, std::span<const TokenId> before) {
   if (source_ > 0) {
     const bool right = before[source_] == token;
-    by_match_[ClassOf(match_length_)].Observe(right);
-    if (right) {
-      ++source_;
-      match_length_ = std::min(match_length_ + 1, kLongestMatch);
-    } else {
-      source_ = 0;
-    }
+    by_match_[ClassOf(match_length_, resumed_)].Observe(right);
+    const bool resumes = !right && match_length_ >= kSureMatch;
+    source_ = right || resumes ? source_ + 1 : 0;
+    match_length_ = resumes ? kResumedMatch : std::min(match_length_ + 1, kLongestMatch);
+    resumed_ = resumes;
   }
   if (cached_next_ < cached_count_) {
     const bool right = cached_[cached_next_] == token;
@@ -111,6 +112,7 @@ void Drafter::FindMatch(std::span<const TokenId> known) {
     if (source_ > 0 && length < match_length_) return;
     source_ = end;
     match_length_ = length;
+    resumed_ = false;
     return;
   }
 }
@@ -125,7 +127,7 @@ void Drafter::Propose(std::span<const TokenId> known, uint32_t most, Draft* draf
   KV_CHECK_EQ(known.size(), known_count_);
   draft->count = 0;
   most = std::min(most, kMaxDraftTokens);
-  const float match_chance = source_ > 0 ? by_match_[ClassOf(match_length_)].value : 0.0f;
+  const float match_chance = source_ > 0 ? by_match_[ClassOf(match_length_, resumed_)].value : 0.0f;
   float chance = 1.0f;
   if (cached_next_ < cached_count_ && by_cache_.value >= match_chance) {
     for (uint32_t i = cached_next_; i < cached_count_ && draft->count < most; ++i) {
@@ -140,7 +142,7 @@ void Drafter::Propose(std::span<const TokenId> known, uint32_t most, Draft* draf
     // Past the end of what is known the guess repeats itself: a text that runs in a circle.
     const uint32_t at = source_ + i;
     draft->tokens[i] = at < known_count_ ? known[at] : draft->tokens[at - known_count_];
-    chance *= by_match_[ClassOf(match_length_ + i)].value;
+    chance *= by_match_[ClassOf(match_length_ + i, resumed_ && i == 0)].value;
     draft->chances[i] = chance;
   }
   draft->count = most;

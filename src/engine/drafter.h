@@ -65,7 +65,7 @@ class Drafter {
  private:
   static constexpr uint32_t kLongestGram = 4;
   static constexpr uint32_t kShortestGram = 2;
-  static constexpr uint32_t kClasses = 8;  // Of match lengths.
+  static constexpr uint32_t kClasses = 9;  // Of match lengths, and resumed ones.
 
   // How often guesses of one kind are right; forgets slowly.
   struct Chance {
@@ -77,7 +77,7 @@ class Drafter {
   void LearnFrom(TokenId token, std::span<const TokenId> before);
   void IndexBefore(std::span<const TokenId> before);
   void FindMatch(std::span<const TokenId> known);
-  static uint32_t ClassOf(uint32_t match_length);
+  static uint32_t ClassOf(uint32_t match_length, bool resumed);
   static uint32_t HashOf(std::span<const TokenId> gram);
 
   uint32_t mask_;
@@ -87,6 +87,8 @@ class Drafter {
   uint32_t known_count_ = 0;
   uint32_t source_ = 0;  // Position of the guess for the next token; 0: none.
   uint32_t match_length_ = 0;
+  bool resumed_ =
+      false;  // The last token differed: a copy with one word changed goes on behind it.
   std::array<TokenId, 2 * kMaxDraftTokens> cached_{};
   uint32_t cached_next_ = 0;  // The guess for the next token, if below cached_count_.
   uint32_t cached_count_ = 0;

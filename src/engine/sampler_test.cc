@@ -303,6 +303,44 @@ TEST(SamplerProperty, AgreesWithTheDefinition) {
   }
 }
 
+// Tokens that are not noted yet count as if they were: to the bit.
+TEST(SamplerProperty, AheadIsAsGoodAsNoted) {
+  constexpr uint32_t kVocab = 50;
+  for (const uint64_t seed : TestSeeds(/*count=*/300)) {
+    SCOPED_TRACE(fmt::format("KVASIR_TEST_SEED={}", seed));
+    Rng rng(seed);
+    SamplingOptions options;
+    options.seed = rng.Next();
+    options.temperature = rng.Below(3) == 0 ? 0.0f : 1.0f;
+    if (rng.Below(2) == 0) options.repetition_penalty = 0.7f + static_cast<float>(rng.Uniform());
+    if (rng.Below(2) == 0) options.presence_penalty = 2.0f * static_cast<float>(rng.Uniform());
+    if (rng.Below(2) == 0) options.frequency_penalty = static_cast<float>(rng.Uniform()) - 0.5f;
+    if (rng.Below(3) == 0) options.logit_bias = {{TokenId{3}, 2.0f}, {TokenId{7}, -1.0f}};
+    const auto random_tokens = [&](uint64_t most) {
+      std::vector<TokenId> tokens(rng.Below(most));
+      for (TokenId& token : tokens) token = TokenId{static_cast<int32_t>(rng.Below(12))};
+      return tokens;
+    };
+    const std::vector<TokenId> prompt = random_tokens(10), before = random_tokens(10);
+    const std::vector<TokenId> ahead = random_tokens(16);
+    Sampler behind(options, kVocab, 64), noted(options, kVocab, 64);
+    for (Sampler* sampler : {&behind, &noted}) {
+      sampler->NotePrompt(prompt);
+      for (const TokenId token : before) sampler->NoteGenerated(token);
+    }
+    for (const TokenId token : ahead) noted.NoteGenerated(token);
+    SamplerScratch scratch_a(kVocab), scratch_b(kVocab);
+    for (uint64_t position = 0; position < 10; ++position) {
+      std::vector<float> logits(kVocab);
+      for (float& logit : logits) logit = 2.0f * rng.Normal();
+      EXPECT_EQ(behind.Sample(logits, position, scratch_a, {}, ahead),
+                noted.Sample(logits, position, scratch_b));
+      if (!options.has_penalties()) continue;
+      EXPECT_TRUE(scratch_a.adjusted == scratch_b.adjusted || (before.empty() && prompt.empty()));
+    }
+  }
+}
+
 TEST(Sampler, InstructionSetsChooseTheSameTokens) {
   Rng rng(17);
   std::vector<float> logits(49152);

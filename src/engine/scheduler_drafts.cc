@@ -44,9 +44,11 @@ void Scheduler::PlanDrafts() {
       const Draft& draft = drafts_[next_draft++];
       draft_rows = draft.count;
       if (draft_rows > 0 && !kv_.Reserve(choice->kv, 1 + draft_rows)) {
-        // Nobody makes way for a guess. The row itself has its slot already.
-        draft_rows = 0;
-        KV_CHECK(kv_.Reserve(choice->kv, 1));
+        // Nobody makes way for a guess. The block of the row itself is there already.
+        const uint32_t block_tokens = kv_.layout().block_tokens;
+        draft_rows =
+            std::min(draft_rows, block_tokens - 1 - kv_.computed(choice->kv) % block_tokens);
+        KV_CHECK(kv_.Reserve(choice->kv, 1 + draft_rows));
       }
       choice->draft_rows[0] = choice->sequence->known().back();
       std::copy_n(draft.tokens.begin(), draft_rows, choice->draft_rows.begin() + 1);

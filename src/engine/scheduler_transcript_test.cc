@@ -3,9 +3,14 @@
 // A file in testdata/ is stanzas of commands, `----`, the expected output and an empty line. `./dev
 // test
 // --rewrite` (KVASIR_REWRITE=1) writes what came out instead of comparing. Commands:
-//   setup  batch=4 rows=64 blocks=32 chunk=0 target_ms=80 ageing_ms=5000 queue=16 wait_ms=0 (first)
-//   submit NAME prompt=a*40,b*3 new=2 priority=0 tenant=0 n=1 deadline_ms=- prompts are runs cancel
-//   NAME | sleep MS | step [COUNT]      of letters; a step takes 10 ms
+//   setup  batch=4 rows=64 logits=16 blocks=32 chunk=0 target_ms=80 ageing_ms=5000 queue=16
+//          wait_ms=0 speculate=off  (comes first)
+//   submit NAME prompt=a*40,bcd new=2 priority=0 tenant=0 n=1 deadline_ms=- says=abc stop=x eos=0
+//          Prompts are runs of letters and words. The model says what `says` says, then something
+//          that follows from all tokens before; | in it is the token that ends the text, which
+//          counts with eos=1. salt=1: another tenant's cache.
+//   cancel NAME | sleep MS | step [COUNT]: a step takes 10 ms
+// In a plan, a[40,41)+xyz is row 40 with three drafts after it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -71,13 +76,17 @@ class Transcript {
     SchedulerOptions options;
     options.max_batch = static_cast<uint32_t>(Number(arguments, "batch", 4));
     options.max_batch_tokens = static_cast<uint32_t>(Number(arguments, "rows", 64));
-    options.max_logits_rows = 16;
+    options.max_logits_rows = static_cast<uint32_t>(Number(arguments, "logits", 16));
     options.max_queue = static_cast<uint32_t>(Number(arguments, "queue", 16));
     options.prefill_chunk = static_cast<uint32_t>(Number(arguments, "chunk", 0));
     options.step_target_us = Number(arguments, "target_ms", 80) * 1000;
     options.ageing_us = Number(arguments, "ageing_ms", 5000) * 1000;
     options.prefill_ageing_us = Number(arguments, "prefill_ageing_ms", 1000) * 1000;
     options.batch_wait_us = Number(arguments, "wait_ms", 0) * 1000;
+    const auto speculate = arguments.find("speculate");
+    if (speculate != arguments.end()) {
+      options.speculate = speculate->second == "auto" ? Speculation::kAuto : Speculation::kNgram;
+    }
     FakeModelRunner::Options fake;
     fake.vocab_size = kVocab;
     fake.window = 64;
@@ -102,16 +111,13 @@ class Transcript {
   std::string Submit(const std::string& name, const Arguments& arguments) {
     GenerateRequest request;
     request.id = RequestId{next_id_++};
-    std::istringstream runs(arguments.at("prompt"));
-    std::string run;
-    while (std::getline(runs, run, ',')) {
-      const int count = run.size() > 2 ? std::stoi(run.substr(2)) : 1;
-      request.prompt.insert(request.prompt.end(), static_cast<size_t>(count),
-                            TokenId{run[0] - 'a'});
-    }
+    request.prompt = Tokens(arguments.at("prompt"));
+    if (arguments.contains("says")) says_[request.id] = Tokens(arguments.at("says"));
+    request.root.bytes[0] = static_cast<uint8_t>(Number(arguments, "salt", 0));
     request.hashes = HashBlocks(request.root, request.prompt, cache_->layout().block_tokens);
     request.options.max_new_tokens = static_cast<uint32_t>(Number(arguments, "new", 2));
-    request.options.ignore_eos = true;
+    request.options.ignore_eos = Number(arguments, "eos", 0) == 0;
+    if (arguments.contains("stop")) request.options.stops = {arguments.at("stop")};
     request.priority = static_cast<int32_t>(Number(arguments, "priority", 0));
     request.tenant = static_cast<uint32_t>(Number(arguments, "tenant", 0));
     request.choice_count = static_cast<uint32_t>(Number(arguments, "n", 1));
@@ -122,6 +128,48 @@ class Transcript {
     names_[request.id] = name;
     const Status status = scheduler_->Submit(std::move(request), now_);
     return status.ok() ? "" : fmt::format("refused {}: {}\n", name, MessageOf(status));
+  }
+
+  // "a*3,bc" is aaabc; | is the token that ends a text.
+  static std::vector<TokenId> Tokens(const std::string& text) {
+    std::vector<TokenId> tokens;
+    std::istringstream runs(text);
+    std::string run;
+    while (std::getline(runs, run, ',')) {
+      const bool repeated = run.size() > 2 && run[1] == '*';
+      const std::string letters =
+          repeated ? std::string(static_cast<size_t>(std::stoi(run.substr(2))), run[0]) : run;
+      for (const char letter : letters)
+        tokens.push_back(TokenId{letter == '|' ? 26 : letter - 'a'});
+    }
+    return tokens;
+  }
+
+  static std::string Text(std::span<const TokenId> tokens) {
+    std::string text;
+    for (const TokenId token : tokens) {
+      text.push_back(Index(token) == 26 ? '|' : static_cast<char>('a' + Index(token)));
+    }
+    return text;
+  }
+
+  // What the model answers at this row: the script, if the text has followed it so far.
+  TokenId Answer(const PlannedSample& sample) {
+    const std::span<const float> logits = runner_->logits(sample.logits_row);
+    SamplerScratch scratch(kVocab);
+    const auto script = says_.find(sample.request);
+    if (script != says_.end()) {
+      const std::span<const TokenId> generated = sample.sequence->generated();
+      std::vector<TokenId> said(generated.begin(), generated.end());
+      said.insert(said.end(), sample.ahead.begin(), sample.ahead.end());
+      const std::vector<TokenId>& says = script->second;
+      if (said.size() < says.size() && std::equal(said.begin(), said.end(), says.begin())) {
+        std::vector<float> scripted(logits.begin(), logits.end());
+        scripted[static_cast<size_t>(Index(says[said.size()]))] = 100.0f;
+        return sample.sequence->Choose(scripted, scratch, sample.ahead);
+      }
+    }
+    return sample.sequence->Choose(logits, scratch, sample.ahead);
   }
 
   std::string NameOf(RequestId id, uint32_t choice) const {
@@ -135,6 +183,9 @@ class Transcript {
       out += fmt::format(" | {} {} cached={} preempted={}", names_.at(ended.request),
                          kEnds[static_cast<int>(ended.summary.end)], ended.summary.cached_tokens,
                          ended.summary.preemptions);
+      if (ended.summary.draft_tokens == 0) continue;
+      out += fmt::format(" generated={} drafts={} right={}", ended.summary.generated_tokens,
+                         ended.summary.draft_tokens, ended.summary.accepted_draft_tokens);
     }
     return out;
   }
@@ -146,8 +197,10 @@ class Transcript {
     std::string out = "plan   ";
     for (size_t i = 0; i < plan.batch.sequences.size(); ++i) {
       const BatchSequence& sequence = plan.batch.sequences[i];
+      const size_t drafts = plan.draft_rows == 0 ? 0 : sequence.tokens.size() - 1;
       out += fmt::format(" {}[{},{})", NameOf(plan.members[i].request, plan.members[i].choice),
-                         sequence.start, sequence.start + sequence.tokens.size());
+                         sequence.start, sequence.start + sequence.tokens.size() - drafts);
+      if (drafts > 0) out += "+" + Text(sequence.tokens.last(drafts));
     }
     if (plan.batch.sequences.empty()) out += " nothing";
     out += Ends(outcome);
@@ -159,10 +212,7 @@ class Transcript {
     if (plan.batch.sequences.empty()) return out;
     runner_->Run(plan.batch);
     std::vector<SampledToken> tokens, scores(plan.scores.size());
-    SamplerScratch scratch(kVocab);
-    for (const PlannedSample& sample : plan.samples) {
-      tokens.push_back({sample.sequence->Choose(runner_->logits(sample.logits_row), scratch), {}});
-    }
+    for (const PlannedSample& sample : plan.samples) tokens.push_back({Answer(sample), {}});
     StepOutcome committed;
     scheduler_->Commit(tokens, scores, now_, 0, &committed);
     scheduler_->CheckInvariants();
@@ -182,6 +232,7 @@ class Transcript {
   uint64_t next_id_ = 1;
   std::map<std::string, RequestId> ids_;
   std::map<RequestId, std::string> names_;
+  std::map<RequestId, std::vector<TokenId>> says_;
 };
 
 // The file with every stanza's output replaced by what the scheduler says.

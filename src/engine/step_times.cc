@@ -7,10 +7,11 @@
 namespace kvasir {
 namespace {
 
-constexpr double kSmoothing = 0.2;       // Weight of the newest step.
-constexpr double kDrift = 1.0 / 1024.0;  // Of the others, per step.
-constexpr double kRowShare = 0.1;        // What another row adds to a step of one, if unknown.
-constexpr double kMostSurprise = 2.0;    // A single step counts for at most so much more.
+constexpr double kSmoothing = 0.2;      // Weight of the newest step.
+constexpr uint64_t kFresh = 256;        // Averages renewed within so many steps do not drift,
+constexpr double kDrift = 1.0 / 512.0;  // others by this a step.
+constexpr double kRowShare = 0.1;       // What another row adds to a step of one, if unknown.
+constexpr double kMostSurprise = 2.0;   // A single step counts for at most so much more.
 
 // The shape that is assumed between measured numbers of rows.
 double ShapeOf(uint32_t rows) { return 1.0 + kRowShare * (rows - 1); }
@@ -26,8 +27,9 @@ void StepTimes::Observe(uint32_t rows, TimeUs elapsed_us) {
   double& average = average_us_[rows];
   average = average == 0.0 ? elapsed : average + kSmoothing * (elapsed - average);
   measured_ = true;
+  measured_at_[rows] = ++step_count_;
   for (uint32_t other = 1; other <= kMaxRows; ++other) {
-    if (other == rows || average_us_[other] == 0.0) continue;
+    if (average_us_[other] == 0.0 || step_count_ - measured_at_[other] < kFresh) continue;
     const double assumed = average * ShapeOf(other) / ShapeOf(rows);
     average_us_[other] += kDrift * (assumed - average_us_[other]);
   }

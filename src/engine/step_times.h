@@ -30,7 +30,9 @@ class StepTimes {
   bool measured() const { return measured_; }
 
  private:
-  std::array<double, kMaxRows + 1> average_us_{};  // By rows; 0: never measured.
+  std::array<double, kMaxRows + 1> average_us_{};     // By rows; 0: never measured.
+  std::array<uint64_t, kMaxRows + 1> measured_at_{};  // By rows: the step that did so last.
+  uint64_t step_count_ = 0;
   bool measured_ = false;
 };
 

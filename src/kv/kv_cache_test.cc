@@ -290,6 +290,43 @@ TEST(KvCache, SequencesInLockstepKeepOneCopy) {
   EXPECT_EQ(cache->counters().duplicate_nodes, 20u);
 }
 
+TEST(KvCache, ContinuationIsWhatFollowedExactlyTheseTokens) {
+  const auto cache = Make(SmallOptions(64, 24));
+  const auto after = [&](const std::vector<TokenId>& tokens, uint32_t computed, uint32_t most,
+                         const BlockHash& root = kRoot) {
+    const auto id = cache->Open(root, std::span(tokens).first(1));
+    std::vector<TokenId> head(tokens.begin(), tokens.begin() + computed);
+    KV_CHECK(Compute(*cache, *id, head));
+    std::vector<TokenId> out(most);
+    out.resize(cache->Continuation(*id, std::span(tokens).subspan(computed), out));
+    cache->Close(*id);
+    return out;
+  };
+  const std::vector<TokenId> said = Join(Prompt(1, 20), Prompt(2, 50));
+  EXPECT_TRUE(after(Prompt(1, 20), 19, 8).empty());
+  cache->EvictAll();
+  ASSERT_EQ(Serve(*cache, said), 0u);
+  // Within a block, across borders, after borders, up to the end of what is cached.
+  for (uint32_t known = 1; known < said.size(); ++known) {
+    SCOPED_TRACE(known);
+    const std::vector<TokenId> tokens(said.begin(), said.begin() + known);
+    const std::vector<TokenId> got = after(tokens, known - 1, 9);
+    const uint32_t rest = std::min<uint32_t>(9, static_cast<uint32_t>(said.size()) - known);
+    EXPECT_EQ(got, std::vector<TokenId>(said.begin() + known, said.begin() + known + rest));
+  }
+  EXPECT_TRUE(after(said, 69, 9).empty());
+  EXPECT_TRUE(after(Join(Prompt(1, 20), Prompt(3, 1)), 20, 9).empty());
+  // Tenants never meet.
+  BlockHash other{};
+  other.bytes[0] = 1;
+  EXPECT_TRUE(after(Prompt(1, 20), 19, 9, other).empty());
+  // Of two continuations the newest.
+  Serve(*cache, Join(Prompt(1, 20), Prompt(4, 50)));
+  EXPECT_EQ(after(Prompt(1, 20), 19, 3), Prompt(4, 3));
+  EXPECT_EQ(after(Join(Prompt(1, 20), Prompt(2, 1)), 20, 3),
+            std::vector<TokenId>(said.begin() + 21, said.begin() + 24));
+}
+
 TEST(KvCache, TenantsNeverMeet) {
   const auto cache = Make(SmallOptions(64));
   BlockHash other;

@@ -45,7 +45,7 @@ class RunTest(ProgramTest):
         result = self.works("run", SMOLLM2, "-p", "Count to five.", "-n", "16")
         self.assertEqual(result.stdout.decode(), want["text"] + "\n")
         self.assertRegex(result.stderr.decode(),
-                         r"\A%d prompt tokens \(0 reused\), %d generated, [\d.]+ tokens/s\n\Z"
+                         r"\A%d prompt tokens \(0 reused\), %d generated, [\d.]+ tokens/s(, \d+ of \d+ guesses right)?\n\Z"
                          % (want["prompt_tokens"], len(want["tokens"])))
 
     def test_prompt_sources_agree(self):
@@ -145,7 +145,8 @@ class RunTest(ProgramTest):
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 130)
-        self.assertRegex(error.decode(), r"\A\d+ prompt tokens \(0 reused\), \d+ generated, [\d.]+ tokens/s\n\Z")
+        self.assertRegex(error.decode(), r"\A\d+ prompt tokens \(0 reused\), \d+ generated, [\d.]+ tokens/s"
+                                         r"(, \d+ of \d+ guesses right)?\n\Z")
 
     def test_gemma_without_a_template(self):
         need(GEMMA)
