@@ -174,6 +174,9 @@ class ServeCommand : public Command {
     }
     BlockSignals();
     ApiService service(std::move(api));
+    http.on_rejection = [&service](const HttpRejection& rejection) {
+      service.LogRejection(rejection);
+    };
     KV_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
                         HttpServer::Create(std::move(http), service.Routes()));
     service.SetHttpServer(server.get());

@@ -10,6 +10,7 @@ using Json = nlohmann::ordered_json;
 
 // Messages may quote what the client sent.
 constexpr size_t kMaxErrorBytes = 300;
+constexpr size_t kMaxPathBytes = 300;
 
 double Rounded(double ms) { return std::round(ms * 10.0) / 10.0; }
 
@@ -35,7 +36,7 @@ Json ToJson(const RequestRecord& record) {
   json["id"] = record.request_id;
   json["peer"] = record.peer;
   json["method"] = record.method;
-  json["path"] = record.path;
+  json["path"] = record.path.substr(0, kMaxPathBytes);
   json["status"] = record.status;
   json["total_ms"] = Rounded(record.total_ms);
   if (record.generation.has_value()) {
@@ -70,9 +71,9 @@ std::string Dump(const Json& json) {
 bool NeedsQuotes(const std::string& value) {
   if (value.empty()) return true;
   for (const char c : value) {
-    if (static_cast<unsigned char>(c) <= ' ' || c == '"' || c == '=' || c == '\\' || c == 0x7F) {
-      return true;
-    }
+    // Beyond ASCII: bytes that are no UTF-8 are replaced where values are quoted.
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte <= ' ' || byte >= 0x7F || c == '"' || c == '=' || c == '\\') return true;
   }
   return false;
 }

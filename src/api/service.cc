@@ -168,6 +168,17 @@ void ApiService::Record(std::string_view route, RequestRecord record) {
   if (WorthALine(route)) options_.log(FormatRecord(record, options_.log_json));
 }
 
+void ApiService::LogRejection(const HttpRejection& rejection) {
+  RequestRecord record;
+  record.request_id = rejection.request_id;
+  record.peer = rejection.peer;
+  record.method = rejection.method;
+  record.path = rejection.path;
+  record.status = rejection.status;
+  record.error = rejection.message;
+  options_.log(FormatRecord(record, options_.log_json));
+}
+
 RequestRecord RecordOf(const HttpExchange& exchange, int status) {
   const HttpRequest& request = exchange.request();
   RequestRecord record;

@@ -78,6 +78,8 @@ class ApiService {
   // Replies, counts and logs. `route` is the metrics' label: the path's pattern.
   void Reply(HttpExchange& exchange, std::string_view route, int status, std::string body);
   void ReplyError(HttpExchange& exchange, std::string_view route, const ApiError& error);
+  // Logs a reply of the HTTP server's own, which counts those itself.
+  void LogRejection(const HttpRejection& rejection);
   // Counts and logs a reply that was sent otherwise.
   void Record(std::string_view route, RequestRecord record);
 

@@ -65,6 +65,22 @@ TEST(ApiService, ModelNames) {
   EXPECT_FALSE(ApiService(std::move(any)).CheckModelName("three").has_value());
 }
 
+TEST(ApiService, RejectionsAreLogged) {
+  std::vector<std::string> lines;
+  ApiService::Options options = TestOptions();
+  options.log = [&](const std::string& line) { lines.push_back(line); };
+  ApiService service(std::move(options));
+  service.LogRejection({"p", "r", "GET", "/\xff" + std::string(5000, 'x'), 404, "Unknown"});
+  service.LogRejection({"p", "r", "", "", 400, "Malformed"});
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_LT(lines[0].size(), 400u);
+  EXPECT_EQ(lines[0].find('\xff'), std::string::npos);
+  EXPECT_NE(lines[0].find(" status=404 "), std::string::npos) << lines[0];
+  EXPECT_EQ(
+      lines[1],
+      "event=request id=r peer=p method=\"\" path=\"\" status=400 total_ms=0.0 error=Malformed");
+}
+
 TEST(RequestLog, KeyValuePairsAndJson) {
   RequestRecord record;
   record.request_id = "r1";

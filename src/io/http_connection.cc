@@ -248,9 +248,12 @@ HttpRequest HttpConnection::BeginReply() {
     request_id_ =
         fmt::format("req-{:016x}", Mix(service_->request_id_seed + service_->next_request++));
   }
+  method_ = request.method;
+  path_ = request.path;
   version_ = request.version;
   head_only_ = request.method == "HEAD";
   keep_alive_ = streaming_ = chunked_ = false;
+  large_piece_ = 0;
   phase_ = Phase::kHandling;
   phase_deadline_ = kNever;
   return request;
@@ -285,8 +288,13 @@ void HttpConnection::StartStream(int status, std::string_view content_type,
 
 void HttpConnection::Write(std::string_view bytes) {
   if (phase_ != Phase::kHandling || bytes.empty() || head_only_) return;
+  // A piece above the limit (the log-probabilities of a long prompt) is not the client's fault: it
+  // gets the time to read it, and the limit is for what comes on top.
+  const size_t limit = service_->options.write_limit_bytes;
   const size_t queued = queued_bytes();
-  if (queued > 0 && queued + bytes.size() > service_->options.write_limit_bytes) {
+  if (queued == 0) large_piece_ = 0;
+  if (bytes.size() > limit) large_piece_ = std::max(large_piece_, bytes.size());
+  if (queued > 0 && queued + bytes.size() > limit + large_piece_) {
     Disconnect(HttpDisconnect::kTooSlow);
   } else {
     OutputPiece(bytes);
@@ -339,6 +347,10 @@ void HttpConnection::Preflight(const HttpRequest& request, const std::string& al
 
 void HttpConnection::ReplyError(const HttpError& error, const HttpHeaders& headers, bool close) {
   ++service_->requests_rejected;
+  if (service_->options.on_rejection) {
+    service_->options.on_rejection(
+        {peer_, request_id_, method_, path_, error.status, error.message});
+  }
   if (close) keep_alive_ = false;
   const std::string body = HttpErrorJson(error);
   Head(error.status, "application/json", body.size(), headers);

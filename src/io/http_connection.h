@@ -135,11 +135,13 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   // The request under way, from its headers on.
   std::string request_id_;
+  std::string method_, path_;
   int version_ = 11;
   bool head_only_ = false;  // HEAD.
   bool keep_alive_ = true;  // false: close after the reply.
   bool streaming_ = false;  // The head of a stream is out.
   bool chunked_ = false;
+  size_t large_piece_ = 0;  // The largest queued one that alone exceeds the write limit; or 0.
   std::function<void()> on_disconnect_;
   HttpDisconnect disconnect_ = HttpDisconnect::kNone;
 

@@ -50,6 +50,27 @@ class HttpConnectionTest : public ::testing::Test {
   std::shared_ptr<HttpExchange> pending;
 };
 
+TEST_F(HttpConnectionTest, TellsWhatItAnsweredItself) {
+  std::vector<std::string> told;
+  HttpServer::Options options;
+  options.on_rejection = [&](const HttpRejection& r) {
+    told.push_back(fmt::format("{} {} {} {} {}", r.peer, r.request_id, r.method, r.path, r.status));
+  };
+  Open(std::move(options));
+  Answer(kGet);
+  Answer("GET /nope%22 HTTP/1.1\r\nHost: h\r\nX-Request-Id: a\r\n\r\n");
+  Answer("PUT /hello HTTP/1.1\r\nHost: h\r\nX-Request-Id: b\r\nContent-Length: 0\r\n\r\n");
+  Answer("GET /wait HTTP/1.1\r\nHost: h\r\nX-Request-Id: c\r\n\r\n");
+  pending.reset();  // Dropped by its handler.
+  connection->Settle();
+  Answer("nonsense\r\n\r\n");
+  ASSERT_EQ(told.size(), 4u);
+  EXPECT_EQ(told[0], "test:1 a GET /nope\" 404");
+  EXPECT_EQ(told[1], "test:1 b PUT /hello 405");
+  EXPECT_EQ(told[2], "test:1 c GET /wait 500");
+  EXPECT_THAT(told[3], ::testing::EndsWith("   400"));
+}
+
 TEST_F(HttpConnectionTest, AnswersAndStaysOpen) {
   Open();
   const std::string first = Answer(kGet);
@@ -306,6 +327,25 @@ TEST_F(HttpConnectionTest, ClientThatDoesNotReadIsDropped) {
   pending->Write("more");
   pending->Finish();
   EXPECT_EQ(service->too_slow, 1u);
+}
+
+// One event may be larger than the limit; that the next one comes before it is read is no slowness.
+TEST_F(HttpConnectionTest, ALargePieceIsNotTheClientsFault) {
+  HttpServer::Options options;
+  options.write_limit_bytes = 1000;
+  Open(std::move(options));
+  Answer("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+  connection->reading = false;
+  pending->StartStream(200, "text/plain");
+  connection->sent.clear();
+  connection->reading = true;
+  connection->Settle();
+  connection->reading = false;
+  pending->Write(std::string(5000, 'x'));
+  pending->Write(std::string(400, 'x'));
+  EXPECT_TRUE(pending->connected());
+  pending->Write(std::string(5000, 'x'));
+  EXPECT_EQ(pending->disconnect(), HttpDisconnect::kTooSlow);
 }
 
 TEST_F(HttpConnectionTest, WriteWithoutProgressIsDropped) {

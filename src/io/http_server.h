@@ -68,8 +68,8 @@ class HttpExchange {
   void StartStream(int status, std::string_view content_type, const HttpHeaders& headers = {});
 
   // Queues bytes (of server-sent events: whole ones, as comments may go between); never blocks.
-  // Empty is nothing. Beyond write_limit_bytes the client is dropped
-  // as too slow. REQUIRES: StartStream, not Finish.
+  // Empty is nothing. Beyond write_limit_bytes, on top of the largest piece if that alone is more,
+  // the client is dropped as too slow. REQUIRES: StartStream, not Finish.
   void Write(std::string bytes);
 
   // Ends the stream. REQUIRES: StartStream.
@@ -114,6 +114,17 @@ struct HttpRoute {
   HttpHandler handler;
 };
 
+// A request that the server answered itself: no route, malformed, too large, too slow, or dropped
+// by its handler (500). What was not understood is empty.
+struct HttpRejection {
+  std::string peer;
+  std::string request_id;
+  std::string method;
+  std::string path;
+  int status = 0;
+  std::string message;
+};
+
 // Counts since Create; only connections_open goes down.
 struct HttpServerCounters {
   uint64_t connections_accepted = 0;
@@ -145,6 +156,8 @@ class HttpServer {
     std::chrono::milliseconds keep_alive_comment_interval{10'000};  // 0: none.
     size_t write_limit_bytes = 1 << 20;      // Queued bytes of a stream, per connection.
     std::optional<std::string> cors_origin;  // "*" or one origin; nullopt: no CORS headers.
+    // The handler of what no other one sees, for a log; empty: none. On the connection's strand.
+    std::function<void(const HttpRejection&)> on_rejection;
   };
 
   // Binds and listens; connections wait in the kernel's queue until Start. Errors name address,
