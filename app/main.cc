@@ -1,4 +1,6 @@
 // The kvasir program: finds the command, runs it, prints its error on one line.
+#include <fcntl.h>
+
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -34,6 +36,17 @@ int Fail(const Status& status) {
   return ExitCodeOf(status);
 }
 
+// The number of a standard stream that is closed would go to the next file or socket, and what we
+// print would go there: a server's log into a client's connection. In its place comes something
+// that cannot be written (or read), so that printing fails as before.
+void OccupyStandardStreams() {
+  for (const int stream : {0, 1, 2}) {
+    if (::fcntl(stream, F_GETFD) != -1) continue;
+    // Gets the lowest free number, which is `stream`. What fails here fails again when it matters.
+    (void)::open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);
+  }
+}
+
 int Main(const std::vector<std::string>& args) {
   StatusOr<ParsedCommandLine> parsed = ParseCommandLine(args);
   if (!parsed.ok()) return Fail(parsed.status());
@@ -51,5 +64,6 @@ int Main(const std::vector<std::string>& args) {
 }  // namespace kvasir
 
 int main(int argc, char** argv) {
+  kvasir::OccupyStandardStreams();
   return kvasir::Main(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
 }

@@ -1,13 +1,16 @@
 """Requests made to hurt: what one client sends must cost the others nothing."""
 
+import http.client
 import os
+import socket
+import subprocess
 import sys
 import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cli_harness import SMOLLM2, need  # noqa: E402
-from server_harness import Server, Stream  # noqa: E402
+from cli_harness import BINARY, SMOLLM2, clean_environment, need  # noqa: E402
+from server_harness import START_TIMEOUT_S, Server, Stream  # noqa: E402
 
 # A sanitizer build on a busy machine takes some seconds for what takes tenths; without the limits under test
 # each of these would take minutes.
@@ -48,6 +51,18 @@ class CostTest(unittest.TestCase):
             self.assertEqual(server.complete("1, 2,", max_tokens=2, n=4)["usage"]["completion_tokens"], 8)
             self.assertEqual(server.metrics()["kvasir_engine_requests_refused_total"], 1)
 
+    def test_one_large_event_does_not_make_a_client_slow(self):
+        """The first event of a stream that scores a long prompt has some megabytes."""
+        body = {"prompt": [5 + i % 1000 for i in range(6000)], "echo": True, "logprobs": 20, "max_tokens": 8,
+                "ignore_eos": True}
+        with Server(SMOLLM2, "--kv-memory", "512M") as server:
+            with Stream(server, "/v1/completions", body) as client:
+                self.assertEqual(client.open(), 200)
+                time.sleep(8)
+                events = list(client.events())
+            self.assertEqual(events[-1], "[DONE]")
+            self.assertEqual(sum(len(e["choices"][0]["logprobs"]["tokens"]) for e in events[:-1]), 6008)
+
     def test_long_work_of_a_worker_holds_up_no_stream(self):
         """More texts to tokenize than this machine has cores: streams and probes go on meanwhile."""
         long = {"content": "a" * 8_000_000}
@@ -64,6 +79,48 @@ class CostTest(unittest.TestCase):
                 self.assertEqual(replies, 0, "the texts were too short for this test")
                 for other in heavy:
                     other.close()
+
+
+class SurroundingsTest(unittest.TestCase):
+    def setUp(self):
+        need(SMOLLM2)
+
+    def test_wrong_addresses_are_in_the_log(self):
+        with Server(SMOLLM2, "--kv-memory", "64M") as server:
+            self.assertEqual(server.request("POST", "/chat/completions", {}, {"X-Request-Id": "lost"})[0], 404)
+            line = server.log_of("lost")
+            self.assertEqual((line["method"], line["path"], line["status"]), ("POST", "/chat/completions", "404"))
+            self.assertEqual(server.request("GET", "/%1b[31m%ff", None, {"X-Request-Id": "red"})[0], 400)
+            self.assertEqual(server.request("GET", "/x%ff%22%c2%9b", None, {"X-Request-Id": "bytes"})[0], 404)
+            self.assertIn('path="/x', server.log_text())
+            self.assertNotIn("\x1b", server.log_text())
+
+    def test_closed_standard_streams_do_not_become_sockets(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        process = subprocess.Popen([BINARY, "serve", SMOLLM2, "--kv-memory", "64M", "--port", str(port)],
+                                   env=clean_environment(), preexec_fn=lambda: os.closerange(0, 3))
+        try:
+            deadline = time.monotonic() + START_TIMEOUT_S
+            status = 0
+            while status != 200 and time.monotonic() < deadline:
+                time.sleep(0.05)
+                self.assertIsNone(process.poll())
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+                try:
+                    connection.request("POST", "/v1/completions", '{"prompt": "x", "max_tokens": 1}')
+                    status = connection.getresponse().status
+                except ConnectionError:
+                    pass
+                finally:
+                    connection.close()
+            self.assertEqual(status, 200)
+            for stream in range(3):
+                self.assertEqual(os.readlink(f"/proc/{process.pid}/fd/{stream}"), "/dev/null")
+        finally:
+            process.kill()
+            process.wait()
 
 
 if __name__ == "__main__":
