@@ -70,7 +70,7 @@ std::optional<ApiError> GenerationExchange::CheckLengths() const {
   for (const GenerationPrompt& prompt : input_.prompts) {
     if (prompt.tokens.empty()) return BadField(input_.where, "The prompt is empty");
     // Without max_tokens there must be room for one token.
-    const uint64_t completion = std::max<uint64_t>(1, parameters.max_tokens.value_or(1));
+    const uint64_t completion = parameters.max_tokens.value_or(1);
     if (prompt.tokens.size() + completion > context) {
       return ContextLengthExceeded(context, prompt.tokens.size(), completion, input_.where);
     }

@@ -96,7 +96,7 @@ std::optional<ApiError> CheckTextLength(const ServedModel& model, std::string_vi
       static_cast<uint64_t>(std::count_if(
           text.begin(), text.end(), [&](char c) { return is_token[static_cast<uint8_t>(c)]; })) /
       longest;
-  const uint64_t completion = std::max<uint64_t>(1, max_tokens.value_or(1));
+  const uint64_t completion = max_tokens.value_or(1);
   if (least + completion <= model.context_tokens) return std::nullopt;
   return ContextLengthExceeded(model.context_tokens, least, completion, where, /*at_least=*/true);
 }

@@ -67,14 +67,17 @@ Status Scheduler::Submit(GenerateRequest request, TimeUs now) {
         "prompt and max_tokens together are {} tokens, more than the KV memory of {} tokens holds",
         tokens, uint64_t{kv_.block_count(0)} * kv_.layout().block_tokens);
   }
+  // The last token is chosen and never computed: a prompt that asks for no more than one may fill
+  // the context (to be scored, say).
+  const uint32_t context_tokens =
+      kv_.max_sequence_tokens() + (request.options.max_new_tokens == 1 ? 1 : 0);
   auto record = std::make_unique<Request>();
   for (uint32_t i = 0; i < request.choice_count; ++i) {
     SequenceOptions options = request.options;
     options.sampling.choice = i;
     auto choice = std::make_unique<Choice>();
-    KV_ASSIGN_OR_RETURN(choice->sequence,
-                        Sequence::Create(tokenizer_, vocab_size_, kv_.max_sequence_tokens(),
-                                         request.prompt, std::move(options)));
+    KV_ASSIGN_OR_RETURN(choice->sequence, Sequence::Create(tokenizer_, vocab_size_, context_tokens,
+                                                           request.prompt, std::move(options)));
     choice->request = record.get();
     choice->index = i;
     record->choices.push_back(std::move(choice));
