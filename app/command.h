@@ -38,6 +38,7 @@ std::unique_ptr<Command> MakeRunCommand();
 std::unique_ptr<Command> MakeChatCommand();
 std::unique_ptr<Command> MakeServeCommand();
 std::unique_ptr<Command> MakeBenchModelCommand();
+std::unique_ptr<Command> MakeBenchKernelsCommand();
 std::unique_ptr<Command> MakeBenchServeCommand();
 std::unique_ptr<Command> MakeInspectCommand();
 std::unique_ptr<Command> MakeLogitsCommand();

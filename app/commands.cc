@@ -8,6 +8,7 @@ std::vector<std::unique_ptr<Command>> MakeCommands() {
   commands.push_back(MakeChatCommand());
   commands.push_back(MakeServeCommand());
   commands.push_back(MakeBenchModelCommand());
+  commands.push_back(MakeBenchKernelsCommand());
   commands.push_back(MakeBenchServeCommand());
   commands.push_back(MakeInspectCommand());
   commands.push_back(MakeLogitsCommand());

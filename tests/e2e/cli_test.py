@@ -325,5 +325,31 @@ class InspectTest(ProgramTest):
         self.assertIn("Q4_1", text)
 
 
+class BenchKernelsTest(ProgramTest):
+    def test_json(self):
+        result = json.loads(self.works("bench", "kernels", "--format", "Q4_1,Q6_K,F16", "--shape", "48x64,32x256",
+                                       "--rows", "1,13", "--memory", "1M", "-r", "1", "--json").stdout)
+        measured = [(row["format"], row["outputs"], row["inputs"], row["rows"]) for row in result["kernels"]]
+        # 64 inputs are no whole block of Q6_K.
+        self.assertEqual(measured, [("Q4_1", 48, 64, 1), ("Q4_1", 48, 64, 13), ("Q4_1", 32, 256, 1),
+                                    ("Q4_1", 32, 256, 13), ("Q6_K", 32, 256, 1), ("Q6_K", 32, 256, 13),
+                                    ("F16", 48, 64, 1), ("F16", 48, 64, 13), ("F16", 32, 256, 1),
+                                    ("F16", 32, 256, 13)])
+        for row in result["kernels"]:
+            self.assertGreater(row["gmac_s"], 0)
+            # A row's weights are read once a product, whatever the rows: Q4_1 has 5 bits.
+            if row["format"] == "Q4_1":
+                self.assertAlmostEqual(row["gb_s"] / row["gmac_s"] * row["rows"], 0.625)
+        self.assertGreater(result["limits"]["read_gb_s"], 0)
+
+    def test_bad_lists(self):
+        self.fails("bench", "kernels", "--format", "Q4_1,Q3", says=("--format", "Q3", "Q4_K"))
+        for shape in ["", "5", "5x", "x32", "16x33", "0x32", "16x32x1", "1048577x32"]:
+            with self.subTest(shape=shape):
+                self.fails("bench", "kernels", f"--shape={shape}", says="--shape")
+        self.fails("bench", "kernels", "--shape", "16x32", "--format", "Q4_K", says="whole number of blocks")
+        self.fails("bench", "kernels", "--rows", "5000", says=("--rows", "4096"))
+
+
 if __name__ == "__main__":
     unittest.main()
