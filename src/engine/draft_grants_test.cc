@@ -101,6 +101,32 @@ TEST(StepTimes, LearnsEachNumberOfRowsAndGuessesTheOthers) {
   EXPECT_GT(times.Predict(200), times.Predict(64));
 }
 
+TEST(StepTimes, SizesAreTriedByDoubling) {
+  StepTimes times;
+  std::vector<uint32_t> tried;
+  while (tried.size() < 20) {
+    std::vector<Draft> drafts = {Of(15, 1.0f)};
+    const uint32_t rows = 1 + GrantDrafts(drafts, 1, 64, kNoLimit, times);
+    if (!tried.empty() && rows == tried.back()) break;
+    tried.push_back(rows);
+    times.Observe(rows, static_cast<TimeUs>(10'000 + 100 * rows));
+  }
+  EXPECT_EQ(tried, (std::vector<uint32_t>{16}));  // Without any measurement the shape is believed.
+  StepTimes begun;
+  begun.Observe(1, 10'100);
+  tried.clear();
+  while (tried.size() < 20) {
+    std::vector<Draft> drafts = {Of(15, 1.0f)};
+    const uint32_t rows = 1 + GrantDrafts(drafts, 1, 64, kNoLimit, begun);
+    if (!tried.empty() && rows == tried.back()) break;
+    tried.push_back(rows);
+    begun.Observe(rows, static_cast<TimeUs>(10'000 + 100 * rows));
+  }
+  EXPECT_EQ(tried.front(), 2u);
+  EXPECT_EQ(tried.back(), 16u);
+  for (size_t i = 1; i < tried.size(); ++i) EXPECT_LE(tried[i], 3 * tried[i - 1]);
+}
+
 TEST(StepTimes, OneDisturbedStepIsNoRule) {
   StepTimes times;
   for (int i = 0; i < 20; ++i) times.Observe(3, 1'000);

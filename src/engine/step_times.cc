@@ -25,7 +25,9 @@ void StepTimes::Observe(uint32_t rows, TimeUs elapsed_us) {
   const double elapsed = std::clamp(static_cast<double>(elapsed_us), expected / kMostSurprise,
                                     expected * kMostSurprise);
   double& average = average_us_[rows];
-  average = average == 0.0 ? elapsed : average + kSmoothing * (elapsed - average);
+  // What drifted is an estimate: the first measurement puts it right at once.
+  const bool fresh = average > 0.0 && step_count_ - measured_at_[rows] < kFresh;
+  average = fresh ? average + kSmoothing * (elapsed - average) : elapsed;
   measured_ = true;
   measured_at_[rows] = ++step_count_;
   for (uint32_t other = 1; other <= kMaxRows; ++other) {
@@ -45,8 +47,12 @@ double StepTimes::Predict(uint32_t rows) const {
   const double beyond = ShapeOf(rows) / ShapeOf(within);  // 1 up to kMaxRows.
   if (below == above) return average_us_[below] * beyond;
   if (below == 0) return average_us_[above] * ShapeOf(rows) / ShapeOf(above);
-  const double from_below = average_us_[below] * ShapeOf(rows) / ShapeOf(below);
-  if (above > kMaxRows) return from_below;
+  if (above > kMaxRows) {
+    // Nothing larger was ever measured: believe in cheap rows up to twice as many, so that sizes
+    // are tried by doubling, and take further ones for what they cost at worst.
+    const uint32_t cheap = std::min(rows, 2 * below);
+    return average_us_[below] * ShapeOf(cheap) / ShapeOf(below) * rows / cheap;
+  }
   const double share = static_cast<double>(within - below) / (above - below);
   return average_us_[below] + share * (average_us_[above] - average_us_[below]);
 }

@@ -2,7 +2,8 @@
 //
 // What a draft costs is a question about small steps, where neither bytes nor work alone decide and
 // kernels change their shape: so each number of rows has a time of its own, an average of measured
-// steps. Numbers that were never measured are estimated from their neighbours, and averages that
+// steps. Numbers that were never measured are estimated from their neighbours (the first time a
+// process tries sizes by doubling), and averages that
 // were not renewed for long drift back to that estimate: a machine or a context that has changed is
 // tried again. Deterministic: a function of what Observe was told. Thread: one at a time.
 #ifndef KVASIR_ENGINE_STEP_TIMES_H_

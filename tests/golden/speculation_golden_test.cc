@@ -145,6 +145,7 @@ void ExpectTheSameAnswers(const char* file_name) {
   for (const Speculation speculate : {Speculation::kNgram, Speculation::kAuto}) {
     for (const bool together : {false, true}) {
       for (const bool cached : {false, true}) {  // The second time the answers are in the cache.
+        if (!together && cached) continue;
         SCOPED_TRACE(testing::Message() << "speculation " << static_cast<int>(speculate)
                                         << " together " << together << " cached " << cached);
         if (!cached) model->kv().EvictAll();
@@ -155,7 +156,7 @@ void ExpectTheSameAnswers(const char* file_name) {
           EXPECT_EQ(replies[i].tokens, plain[i].tokens);
           EXPECT_EQ(replies[i].text, plain[i].text);
           EXPECT_EQ(replies[i].finish, plain[i].finish);
-          // Vectors of equal floats; equal bits, as none is zero or NaN.
+          // Equal floats are equal bits here: none is zero or NaN.
           EXPECT_EQ(replies[i].log_probs, plain[i].log_probs);
           EXPECT_EQ(replies[i].summary.generated_tokens, plain[i].summary.generated_tokens);
           proposed += replies[i].summary.draft_tokens;
