@@ -123,8 +123,12 @@ std::string_view Sequence::Cancel() {
 
 void Sequence::Finish(FinishReason reason) {
   finish_ = reason;
-  const StopMatcher::Result result = stop_matcher_.Feed(detokenizer_.Finish());
-  text_.append(result.emit);
+  // The beginning of a character is broken text if the model ends with it. If it is we who cut
+  // there, it is left out: the model did not write what would stand for it.
+  if (reason == FinishReason::kStop) {
+    const StopMatcher::Result result = stop_matcher_.Feed(detokenizer_.Finish());
+    text_.append(result.emit);
+  }
   text_.append(stop_matcher_.Flush());
 }
 

@@ -173,7 +173,19 @@ TEST_F(SequenceTest, CharactersComeOutWhole) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ((*sequence)->Append(fox[i]), "");
   EXPECT_EQ((*sequence)->Append(fox[3]), "\xF0\x9F\xA6\x8A");
   (*sequence)->Append(fox[0]);
-  EXPECT_EQ((*sequence)->Cancel(), "\xEF\xBF\xBD");  // Cut off inside a character.
+  EXPECT_EQ((*sequence)->Cancel(), "");  // Cut off inside a character: nothing stands for it.
+
+  SequenceOptions options;
+  options.max_new_tokens = 3;
+  const auto cut = Create(Ids("x"), options);
+  ASSERT_TRUE(cut.ok());
+  EXPECT_EQ(Feed(**cut, {ByteIds("y")[0], fox[0], fox[1]}), "y");
+  EXPECT_EQ((*cut)->finish_reason(), FinishReason::kLength);
+  // Broken by the model itself: in the middle, and where it ended.
+  const auto broken = Create(Ids("x"), {});
+  ASSERT_TRUE(broken.ok());
+  EXPECT_EQ(Feed(**broken, {fox[0], ByteIds("y")[0], fox[0], *tokenizer_->Find("<|im_end|>")}),
+            "\xEF\xBF\xBDy\xEF\xBF\xBD");
 }
 
 TEST_F(SequenceTest, PenaltiesSeeThePromptAndTheAnswer) {

@@ -173,9 +173,40 @@ class PressureTest(unittest.TestCase):
             reply = server.complete(ids[:511])
             self.assertEqual((reply["choices"][0]["finish_reason"], reply["usage"]["completion_tokens"]),
                              ("length", 1))
+            # A prompt that fills the context can be scored, and that is all.
+            scored = server.complete(ids[:512], max_tokens=0, echo=True, logprobs=0, n=2)["choices"]
+            for choice in scored:
+                self.assertEqual(len(choice["logprobs"]["token_logprobs"]), 512)
+            for tokens, most in ((512, 1), (513, 0)):
+                status, _, reply = server.request("POST", "/v1/completions",
+                                                  {"prompt": ids[:tokens], "max_tokens": most})
+                self.assertEqual((status, reply["error"]["code"]), (400, "context_length_exceeded"))
+
+    def test_a_character_that_max_tokens_cuts_is_left_out(self):
+        with Server(SMOLLM2, "--kv-memory", "128M") as server:
+            question = [{"role": "user", "content": "\u7ffb\u8a33\u3057\u3066\u304f\u3060\u3055\u3044: \u79c1\u306f\u5b66\u751f\u3067\u3059\u3002"}]
+            whole = content(server.chat(question, max_tokens=20)).rstrip("\ufffd")
+            self.assertGreater(len(whole.encode()), len(whole) + 5, "the answer has no long characters to cut")
+            cut = 0
+            for count in range(1, 20):
+                reply = server.chat(question, max_tokens=count)
+                text = content(reply)
+                self.assertTrue(whole.startswith(text), (whole, text))
+                with Stream(server, "/v1/chat/completions", {"messages": question, "max_tokens": count,
+                                                             "temperature": 0, "seed": 1}) as client:
+                    client.open()
+                    self.assertEqual(text_of(client.events()), (text, reply["choices"][0]["finish_reason"]))
+                cut += count > 1 and text == before
+                before = text
+            self.assertGreater(cut, 0, "no token ended inside a character")
 
     def test_short_prompts_pass_long_ones_and_streams_go_on(self):
-        with Server(SMOLLM2, "--kv-memory", "512M") as server:
+        for chunk, most_rows in (("auto", 512), ("48", 48)):
+            with self.subTest(chunk=chunk):
+                self.short_passes_long(chunk, most_rows)
+
+    def short_passes_long(self, chunk, most_rows):
+        with Server(SMOLLM2, "--kv-memory", "512M", "--prefill-chunk", chunk) as server:
             long = words("long", 1700)  # About 5,000 tokens.
             server.complete("warm up the cost model " + words("x", 300), max_tokens=1)
             done, gaps = {}, []
@@ -209,6 +240,14 @@ class PressureTest(unittest.TestCase):
                 thread.join()
             self.assertLess(done["short"], done["long"])
             self.assertGreaterEqual(len(gaps), 390)
+            # No step between two of its tokens had more rows than the rule allows: those of the prompts, and one
+            # for each of the three.
+            metrics = server.metrics()
+            beside = "kvasir_engine_prompt_rows_beside_streams_"
+            self.assertLessEqual(metrics[beside + "max"], most_rows)
+            self.assertGreater(metrics[beside + "sum"], 4500)
+            self.assertEqual(metrics[beside + f'bucket{{le="{64 if chunk == "48" else 512}"}}'],
+                             metrics[beside + "count"])
             print(f"gaps of the stream: median {statistics.median(gaps):.3f} s, largest {max(gaps):.3f} s")
 
 
