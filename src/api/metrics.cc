@@ -114,7 +114,8 @@ void AppendScheduler(const EngineSnapshot& engine, Exposition* out) {
 
 void AppendKv(const EngineSnapshot& engine, Exposition* out) {
   const KvCounters& kv = engine.kv;
-  out->Counter("kvasir_kv_queries_total", "Prompts looked up", kv.queries);
+  out->Counter("kvasir_kv_queries_total",
+               "Prompts looked up, once more at each attempt to find room for one", kv.queries);
   out->Counter("kvasir_kv_query_tokens_total", "Their tokens", kv.query_tokens);
   out->Counter("kvasir_kv_hits_total", "Look-ups that reused anything", kv.hits);
   out->Counter("kvasir_kv_hit_tokens_total", "Tokens they reused", kv.hit_tokens);
@@ -165,10 +166,11 @@ void AppendVllmNames(const EngineSnapshot& engine, std::string_view labels, Expo
              engine.scheduler.running, labels);
   out->Gauge("vllm:num_requests_waiting", "As kvasir_engine_waiting_sequences",
              engine.scheduler.waiting, labels);
-  out->Counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the cache",
-               engine.kv.query_tokens, labels);
-  out->Counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the cache",
-               engine.kv.hit_tokens, labels);
+  // Not the cache's own counts, which hold the look-ups of every attempt to find room.
+  out->Counter("vllm:prefix_cache_queries_total", "As kvasir_engine_prompt_tokens_total",
+               engine.scheduler.prompt_tokens, labels);
+  out->Counter("vllm:prefix_cache_hits_total", "As kvasir_engine_cached_tokens_total",
+               engine.scheduler.cached_tokens, labels);
   out->Counter("vllm:prompt_tokens_total", "As kvasir_engine_prompt_tokens_total",
                engine.scheduler.prompt_tokens, labels);
   out->Counter("vllm:generation_tokens_total", "As kvasir_engine_generated_tokens_total",

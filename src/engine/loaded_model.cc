@@ -32,8 +32,8 @@ StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& co
   const uint64_t block_bytes = BlockBytesOfAllGroups(layout);
   const uint64_t block_tokens = layout.block_tokens;
   // One block more than the tokens need: a sequence that starts inside a cached block copies it.
-  const uint64_t wanted_blocks =
-      ((wanted_context + block_tokens - 1) / block_tokens + 1) * options.max_sequences;
+  const uint64_t sequence_blocks = (wanted_context + block_tokens - 1) / block_tokens + 1;
+  const uint64_t wanted_blocks = sequence_blocks * options.max_sequences;
   const uint64_t bytes = options.kv_bytes != 0
                              ? options.kv_bytes
                              : std::min(wanted_blocks * block_bytes, options.kv_bytes_cap);
@@ -45,7 +45,7 @@ StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& co
   const uint64_t most_context = (blocks - 1) * block_tokens;
   if (options.context_tokens > most_context) {
     return InvalidArgument("a context of {} tokens needs {} bytes of KV memory, there are {}",
-                           options.context_tokens, wanted_blocks * block_bytes, bytes);
+                           options.context_tokens, sequence_blocks * block_bytes, bytes);
   }
   return KvSize{static_cast<uint32_t>(blocks),
                 static_cast<uint32_t>(std::min(wanted_context, most_context))};
