@@ -1,5 +1,7 @@
 #include "model_flags.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 #include <string>
@@ -38,6 +40,13 @@ StatusOr<LoadedModelOptions> LoadOptions(const ModelFlags& flags, const OpenNeed
   options.limits.max_logits_rows = std::max(needs.max_logits_rows, needs.max_sequences);
   if (!flags.kv_memory.empty()) {
     KV_ASSIGN_OR_RETURN(options.kv_bytes, ParseByteSize(flags.kv_memory));
+    // The system would grant it now, and kill the program when it is used.
+    const uint64_t memory = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                            static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE));
+    if (options.kv_bytes > memory) {
+      return InvalidArgument("--kv-memory {} is more than the {} MiB of this machine",
+                             flags.kv_memory, memory >> 20);
+    }
   }
   // Weights and scratch want the other half.
   const std::optional<uint64_t> available = AvailableMemoryBytes();

@@ -140,6 +140,13 @@ void BlockSignals() {
   ::signal(SIGPIPE, SIG_IGN);  // A reader of our output that leaves must not end us.
 }
 
+std::string Trimmed(const std::string& line) {
+  constexpr const char* kBlanks = " \t\r";
+  const size_t begin = line.find_first_not_of(kBlanks);
+  if (begin == std::string::npos) return {};
+  return line.substr(begin, line.find_last_not_of(kBlanks) + 1 - begin);
+}
+
 void Say(const std::string& line) {
   PrintOut("{}\n", line);
   std::fflush(stdout);
@@ -249,6 +256,9 @@ class ServeCommand : public Command {
 
   StatusOr<ApiService::Options> ApiOptions() const {
     ApiService::Options options;
+    for (const std::string& name : served_names_) {
+      if (name.empty()) return InvalidArgument("--served-model-name is empty");
+    }
     options.served_names = served_names_;
     if (options.served_names.empty()) {
       options.served_names.push_back(std::filesystem::path(flags_.path).stem().string());
@@ -259,9 +269,8 @@ class ServeCommand : public Command {
       KV_ASSIGN_OR_RETURN(const std::string text, ReadText(api_key_file_));
       for (size_t begin = 0; begin < text.size();) {
         const size_t end = std::min(text.find('\n', begin), text.size());
-        std::string line = text.substr(begin, end - begin);
-        while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-        if (!line.empty() && line.front() != '#') options.api_keys.push_back(std::move(line));
+        const std::string line = Trimmed(text.substr(begin, end - begin));
+        if (!line.empty() && line.front() != '#') options.api_keys.push_back(line);
         begin = end + 1;
       }
       // An empty file must not open the server to everybody.

@@ -419,6 +419,10 @@ HttpServerCounters HttpServer::Core::counters() const {
 
 StatusOr<std::unique_ptr<HttpServer>> HttpServer::Create(Options options,
                                                          std::vector<HttpRoute> routes) {
+  // To the resolver it would mean all addresses of the machine.
+  if (options.host.empty()) {
+    return InvalidArgument("the address to listen on is empty; :: and 0.0.0.0 mean all");
+  }
   if (options.threads < 1) {
     return InvalidArgument("{} HTTP threads: want at least 1", options.threads);
   }

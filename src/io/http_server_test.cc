@@ -475,6 +475,9 @@ TEST_F(HttpServerTest, WhatCannotBeListenedOnIsNamed) {
 
 TEST_F(HttpServerTest, OptionsAreChecked) {
   HttpServer::Options options;
+  options.host = "";  // Not all addresses by mistake.
+  EXPECT_EQ(HttpServer::Create(options, {}).status().code(), StatusCode::kInvalidArgument);
+  options = {};
   options.threads = 0;
   EXPECT_EQ(HttpServer::Create(options, {}).status().code(), StatusCode::kInvalidArgument);
   options = {};

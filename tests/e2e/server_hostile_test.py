@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -94,6 +95,23 @@ class SurroundingsTest(unittest.TestCase):
             self.assertEqual(server.request("GET", "/x%ff%22%c2%9b", None, {"X-Request-Id": "bytes"})[0], 404)
             self.assertIn('path="/x', server.log_text())
             self.assertNotIn("\x1b", server.log_text())
+
+    def test_keys_and_addresses_are_taken_as_meant(self):
+        for option in ("--host", "--served-model-name", "--api-key"):
+            ended = subprocess.run([BINARY, "serve", SMOLLM2, "--port", "0", option, ""], env=clean_environment(),
+                                   capture_output=True, text=True, timeout=60)
+            self.assertEqual(ended.returncode, 2, (option, ended.stdout, ended.stderr))
+            self.assertIn("empty", ended.stderr)
+        ended = subprocess.run([BINARY, "serve", SMOLLM2, "--port", "0", "--kv-memory", "1000T"], text=True,
+                               env=clean_environment(), capture_output=True, timeout=60)
+        self.assertEqual(ended.returncode, 2, ended.stderr)
+        self.assertIn("more than the", ended.stderr)
+        with tempfile.NamedTemporaryFile("w") as keys:
+            keys.write("# ours\n \talpha \r\n\n  # indented\nbeta")
+            keys.flush()
+            with Server(SMOLLM2, "--kv-memory", "64M", "--api-key-file", keys.name) as server:
+                for key, status in (("alpha", 200), ("beta", 200), ("# indented", 401), ("ours", 401)):
+                    self.assertEqual(server.request("GET", "/v1/models", None, {"X-Api-Key": key})[0], status, key)
 
     def test_closed_standard_streams_do_not_become_sockets(self):
         with socket.socket() as probe:
