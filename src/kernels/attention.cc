@@ -127,18 +127,17 @@ uint32_t MakeSegments(const AttentionTile& tile, uint32_t base, const UnitMasks&
   return units;
 }
 
-// The next chunk's first K units are only hints, but looked up only where a row sees them too. Rows
-// of several sequences go on in several places: no hint then.
-void ResolveAfter(const AttentionTile& tile, uint32_t base, bool seen, AttentionJob& job) {
-  const AttentionRow& row = tile.rows[tile.row_count - 1];
-  bool one_sequence = true;
-  for (uint32_t i = 1; i < tile.row_count; ++i) {
-    one_sequence = one_sequence && tile.rows[i].shared_end == kWholeSequence;
-  }
-  for (uint32_t unit = 0; unit < AttentionJob::kAhead; ++unit) {
-    const uint32_t position = base + kChunkTokens + unit * kUnitTokens;
-    const bool hint = seen && one_sequence && position <= row.position;
-    job.after[unit] = hint ? UnitOf(tile, row, tile.k_offset, position) : nullptr;
+// Hints only: units that the next job's first row does not see, or does not hold, are left out.
+void ResolveAfter(const AttentionNext& next, AttentionJob& job) {
+  for (uint32_t unit = 0; unit < kChunkUnits; ++unit) {
+    job.after[unit] = nullptr;
+    if (next.tile == nullptr) continue;
+    const AttentionRow& row = next.tile->rows[0];
+    const uint32_t position = next.chunk * kChunkTokens + unit * kUnitTokens;
+    if (position > row.position) continue;
+    if (position + kUnitTokens <= FirstSeen(*next.tile, row.position)) continue;
+    if (row.blocks[position / next.tile->block_tokens] == nullptr) continue;
+    job.after[unit] = UnitOf(*next.tile, row, next.tile->k_offset, position);
   }
 }
 
@@ -154,7 +153,8 @@ ChunkRange ChunksOf(const AttentionTile& tile) {
   return range;
 }
 
-uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionState& state) {
+uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionState& state,
+                     const AttentionNext& next) {
   CheckTile(tile);
   static_assert(AttentionJob::kRows == kMaxAttentionRows && AttentionJob::kTokens == kChunkTokens &&
                 AttentionJob::kUnits == kChunkUnits);
@@ -167,13 +167,11 @@ uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionS
   job.sum = state.sum;
   const uint32_t base = chunk * kChunkTokens;
   UnitMasks masks;
-  bool any = false;
   for (uint32_t i = 0; i < tile.row_count; ++i) {
     const Visible visible = VisibleIn(tile, tile.rows[i], base);
     const uint64_t bit = uint64_t{1} << i;
     for (uint32_t unit = visible.first / kUnitTokens; unit * kUnitTokens < visible.last; ++unit) {
       masks.seen[unit] |= bit;
-      any = true;
     }
     if (i > 0) LinkRow(tile.rows[i], base, bit, masks);
     for (uint32_t g = 0; g < tile.group; ++g) {
@@ -184,7 +182,7 @@ uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionS
     }
   }
   const uint32_t units = MakeSegments(tile, base, masks, job);
-  ResolveAfter(tile, base, any, job);
+  ResolveAfter(next, job);
   ActiveAttention().chunk(job);
   return units;
 }
@@ -216,7 +214,8 @@ size_t AttendScratchFloats(uint32_t row_count, uint32_t group, uint32_t head_dim
   return 2 * (rows * head_dim + 2 * padded_rows);
 }
 
-uint32_t Attend(const AttentionTile& tile, float* scratch, float* const* out) {
+uint32_t Attend(const AttentionTile& tile, float* scratch, float* const* out,
+                const AttentionNext& next) {
   const size_t rows = RowsOf(tile);
   const size_t padded_rows = (rows + 15) / 16 * 16;
   const auto carve = [&](float* from) {
@@ -224,13 +223,16 @@ uint32_t Attend(const AttentionTile& tile, float* scratch, float* const* out) {
     return AttentionState{from, max, max + padded_rows};
   };
   const AttentionState state = carve(scratch);
-  const AttentionState next =
+  const AttentionState right =
       carve(scratch + AttendScratchFloats(tile.row_count, tile.group, tile.head_dim) / 2);
   const ChunkRange chunks = ChunksOf(tile);
-  uint32_t units = AttendChunk(tile, chunks.begin, state);
-  for (uint32_t chunk = chunks.begin + 1; chunk < chunks.end; ++chunk) {
-    units += AttendChunk(tile, chunk, next);
-    MergeAttention(static_cast<uint32_t>(rows), tile.head_dim, next, state);
+  uint32_t units = 0;
+  for (uint32_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
+    const bool last = chunk + 1 == chunks.end;
+    units += AttendChunk(tile, chunk, chunk == chunks.begin ? state : right,
+                         last ? next : AttentionNext{&tile, chunk + 1});
+    if (chunk == chunks.begin) continue;
+    MergeAttention(static_cast<uint32_t>(rows), tile.head_dim, right, state);
   }
   FinishAttention(tile, state, out);
   return units;

@@ -74,9 +74,17 @@ struct ChunkRange {
 };
 ChunkRange ChunksOf(const AttentionTile& tile);
 
+// What the same thread computes next, so that its keys are fetched meanwhile; changes no result.
+// Only the first row's blocks are looked at.
+struct AttentionNext {
+  const AttentionTile* tile = nullptr;  // May lack q; null: unknown.
+  uint32_t chunk = 0;
+};
+
 // One chunk of the tile into `state` (overwritten). Returns how many K and V units it went through.
 // REQUIRES: row_count * group <= kMaxAttentionRows.
-uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionState& state);
+uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionState& state,
+                     const AttentionNext& next = {});
 
 // state = state merged with `next`, the chunk to its right; both for `rows` rows of head_dim.
 // Starting from chunk `ChunksOf().begin`'s own state and merging on gives what Attend gives, bit
@@ -90,7 +98,8 @@ void FinishAttention(const AttentionTile& tile, const AttentionState& state, flo
 // All chunks left to right, then Finish; returns the units of all. `scratch` holds
 // AttendScratchFloats(tile) floats, 64-byte aligned.
 size_t AttendScratchFloats(uint32_t row_count, uint32_t group, uint32_t head_dim);
-uint32_t Attend(const AttentionTile& tile, float* scratch, float* const* out);
+uint32_t Attend(const AttentionTile& tile, float* scratch, float* const* out,
+                const AttentionNext& next = {});
 
 // Writes k and v [head_dim] of one token into slot `slot` (0..block_tokens-1) of a block as f16
 // (round to nearest even; beyond f16's range to infinity).

@@ -15,7 +15,6 @@ struct AttentionJob {
   static constexpr int kRows = 64;
   static constexpr int kUnits = 16;
   static constexpr int kTokens = 256;
-  static constexpr int kAhead = 4;
 
   // Rows that go through the same units. Segments of one row ascend in tokens and cover all that it
   // sees.
@@ -33,7 +32,7 @@ struct AttentionJob {
   const float* q[kRows];  // [head_dim] of each row
   int begin[kRows];       // Row r sees tokens begin[r] .. end[r] - 1; none when they are equal.
   int end[kRows];         //
-  const uint16_t* after[kAhead];  // First K units of the next chunk, to prefetch; may be null.
+  const uint16_t* after[kUnits];  // K units needed after this job, to prefetch; may be null.
   float* o;                       // [rows][head_dim]
   float* max;                     // [rows]
   float* sum;                     // [rows]

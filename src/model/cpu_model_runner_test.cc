@@ -1,9 +1,10 @@
-// The forward pass on tiny models: what it counts. That its numbers are right is tested on real
-// models (tests/golden).
+// The forward pass on tiny models: what it counts, and that sharing blocks changes no bit. That its
+// numbers are right is tested on real models (tests/golden).
 #include "model/cpu_model_runner.h"
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,20 +47,33 @@ class TinyRunner {
   std::unique_ptr<CpuModelRunner> runner_;
 };
 
-// KV blocks of one sequence, its own, and its tokens.
+std::vector<TokenId> RandomTokens(uint32_t count, uint64_t seed, uint32_t vocab) {
+  Rng rng(seed);
+  std::vector<TokenId> tokens;
+  for (uint32_t i = 0; i < count; ++i) {
+    tokens.push_back(TokenId{static_cast<int32_t>(rng.Below(vocab))});
+  }
+  return tokens;
+}
+
+// The tokens of one sequence and KV blocks for them.
 class Stream {
  public:
-  Stream(const KvLayout& layout, uint32_t token_count, uint64_t seed, uint32_t vocab) {
-    Rng rng(seed);
-    for (uint32_t i = 0; i < token_count; ++i) {
-      tokens_.push_back(TokenId{static_cast<int32_t>(rng.Below(vocab))});
-    }
-    const uint32_t blocks = (token_count + kBlockTokens - 1) / kBlockTokens;
+  Stream(const KvLayout& layout, std::vector<TokenId> tokens)
+      : layout_(layout), tokens_(std::move(tokens)) {
+    const size_t blocks = (tokens_.size() + kBlockTokens - 1) / kBlockTokens;
     for (uint32_t g = 0; g < layout.group_count(); ++g) {
       buffers_.push_back(*HugeBuffer::Allocate(blocks * layout.block_bytes(g)));
-      for (uint32_t b = 0; b < blocks; ++b) {
+      for (size_t b = 0; b < blocks; ++b) {
         addresses_[g].push_back(buffers_[g].data() + b * layout.block_bytes(g));
       }
+    }
+  }
+
+  // From now on the first `count` blocks are those of `other`.
+  void ShareBlocks(const Stream& other, uint32_t count) {
+    for (size_t g = 0; g < buffers_.size(); ++g) {
+      std::copy_n(other.addresses_[g].begin(), count, addresses_[g].begin());
     }
   }
 
@@ -72,7 +86,28 @@ class Stream {
     return sequence;
   }
 
+  // Computes tokens [start, end) alone.
+  void Prefill(CpuModelRunner& runner, uint32_t start, uint32_t end) const {
+    for (uint32_t p = start; p < end; p += 50) {
+      Batch batch;
+      const uint32_t count = std::min(50u, end - p);
+      batch.sequences = {Rows(p, count, count)};
+      runner.Run(batch);
+    }
+  }
+
+  bool SameBlocks(const Stream& other) const {
+    for (uint32_t g = 0; g < buffers_.size(); ++g) {
+      for (size_t b = 0; b < addresses_[g].size(); ++b) {
+        const size_t bytes = layout_.block_bytes(g);
+        if (std::memcmp(addresses_[g][b], other.addresses_[g][b], bytes) != 0) return false;
+      }
+    }
+    return true;
+  }
+
  private:
+  KvLayout layout_;
   std::vector<TokenId> tokens_;
   std::vector<HugeBuffer> buffers_;
   std::array<std::vector<std::byte*>, kMaxKvGroups> addresses_;
@@ -112,7 +147,7 @@ TEST(CpuModelRunner, CountsWhatAStepMoves) {
       SCOPED_TRACE(testing::Message() << arch << " " << workers);
       TinyRunner tiny(arch, {.layers = 7}, workers);
       const ModelConfig& config = tiny.config();
-      const Stream stream(tiny.runner().kv_layout(), 100, 1, config.vocab_size);
+      const Stream stream(tiny.runner().kv_layout(), RandomTokens(100, 1, config.vocab_size));
       Batch prefill;
       prefill.sequences = {stream.Rows(0, 40, 40)};
       tiny.runner().Run(prefill);
@@ -141,9 +176,71 @@ TEST(CpuModelRunner, CountsWhatAStepMoves) {
   }
 }
 
+// The same batch over copied and over shared blocks of a prefix that ends inside a chunk: the same
+// logits and KV, and the prefix is read once instead of five times. One row a sequence, and drafts.
+TEST(CpuModelRunner, SharedBlocksAreReadOnceAndChangeNothing) {
+  constexpr uint32_t kPrefix = 300;
+  constexpr uint32_t kSharedBlocks = kPrefix / kBlockTokens;
+  constexpr uint32_t kSequences = 5;
+  for (const char* arch : {"llama", "gemma3"}) {
+    for (const uint32_t drafts : {1u, 3u}) {
+      SCOPED_TRACE(testing::Message() << arch << " " << drafts);
+      TinyRunner tiny(arch, {.layers = 7, .context = 512, .window = 100}, 2);
+      const KvLayout& layout = tiny.runner().kv_layout();
+      const uint32_t vocab = tiny.config().vocab_size;
+      const std::vector<TokenId> prefix = RandomTokens(kPrefix, 1, vocab);
+      std::vector<Stream> copied;
+      std::vector<Stream> shared;
+      Batch over_copied;
+      Batch over_shared;
+      for (uint32_t s = 0; s < kSequences; ++s) {
+        std::vector<TokenId> tokens = prefix;
+        const std::vector<TokenId> own = RandomTokens(20 + s, s + 2, vocab);
+        tokens.insert(tokens.end(), own.begin(), own.end());
+        copied.emplace_back(layout, tokens);
+        shared.emplace_back(layout, tokens);
+      }
+      for (uint32_t s = 0; s < kSequences; ++s) {
+        if (s > 0) shared[s].ShareBlocks(shared[0], kSharedBlocks);
+        const uint32_t start = kPrefix + 20 + s - drafts;
+        copied[s].Prefill(tiny.runner(), 0, start);
+        shared[s].Prefill(tiny.runner(), s == 0 ? 0 : kSharedBlocks * kBlockTokens, start);
+        over_copied.sequences.push_back(copied[s].Rows(start, drafts, drafts - 1));
+        over_shared.sequences.push_back(shared[s].Rows(start, drafts, drafts - 1));
+      }
+      tiny.runner().Run(over_copied);
+      const StepCounters alone = tiny.runner().last_step();
+      std::vector<std::vector<float>> logits;
+      for (uint32_t s = 0; s < kSequences; ++s) {
+        const std::span<const float> row = tiny.runner().logits(s);
+        logits.emplace_back(row.begin(), row.end());
+      }
+      tiny.runner().Run(over_shared);
+      const StepCounters together = tiny.runner().last_step();
+      for (uint32_t s = 0; s < kSequences; ++s) {
+        const std::span<const float> row = tiny.runner().logits(s);
+        EXPECT_EQ(std::memcmp(row.data(), logits[s].data(), row.size_bytes()), 0) << s;
+        EXPECT_TRUE(shared[s].SameBlocks(copied[s])) << s;
+      }
+      EXPECT_EQ(together.kv_written_bytes, alone.kv_written_bytes);
+      EXPECT_EQ(together.barriers, alone.barriers);
+      uint32_t full_layers = 0;
+      for (const LayerConfig& layer : tiny.config().layers) full_layers += layer.window == 0;
+      const uint64_t once = uint64_t{kSharedBlocks} * full_layers * 2 * tiny.config().kv_width() *
+                            kBlockTokens * sizeof(uint16_t);
+      const uint64_t saved = alone.kv_read_bytes - together.kv_read_bytes;
+      if (full_layers == tiny.config().layer_count) {
+        EXPECT_EQ(saved, (kSequences - 1) * once);
+      } else {
+        EXPECT_GT(saved, (kSequences - 1) * once);  // And shared units inside the windows.
+      }
+    }
+  }
+}
+
 TEST(CpuModelRunner, ProfileCoversTheStepOnlyWhenWanted) {
   TinyRunner tiny("llama", {}, 2);
-  const Stream stream(tiny.runner().kv_layout(), 20, 1, tiny.config().vocab_size);
+  const Stream stream(tiny.runner().kv_layout(), RandomTokens(20, 1, tiny.config().vocab_size));
   Batch batch;
   batch.sequences = {stream.Rows(0, 20, 19)};
   StepProfile profile;

@@ -245,6 +245,11 @@ void CpuStep::CountStep(uint32_t barriers_before) {
   totals_ += last_step_;
 }
 
+// Ends worker 0's work of a phase in the profile, if one is wanted.
+void CpuStep::MarkWork(int worker, StepPhase phase) {
+  if (worker == 0 && profile_ != nullptr) Mark(phase, /*waited=*/false);
+}
+
 void CpuStep::EndPhase(int worker, StepPhase phase) {
   MarkWork(worker, phase);
   team_.Barrier();

@@ -54,7 +54,6 @@ class CpuStep {
   // Up to this many rows a claim of gate and up may be this wide.
   static constexpr size_t kSmallGateRows = 64;
   static constexpr size_t kSmallGateCols = 128;
-
   struct RowPlace {
     uint32_t sequence;
     uint32_t position;
@@ -71,21 +70,18 @@ class CpuStep {
     float* q = nullptr;       // [kMaxAttentionRows, head_dim] queries after RoPE
     float* attend = nullptr;  // Attend's scratch.
   };
-  // Counted where things are moved, each by its own worker.
-  struct alignas(64) MovedBytes {
+  struct alignas(64) MovedBytes {  // By one worker.
     uint64_t weights = 0;
     uint64_t kv_read = 0;
     uint64_t kv_written = 0;
   };
-  // One product of a phase: `matrix` times the shared input into `out`.
   struct Product {
     const PackedMatrix* matrix;
     float* out;
     uint32_t out_stride;
     Store store;
   };
-  // Where an attention tile's KV lies in its group's blocks.
-  struct KvPlace {
+  struct KvPlace {  // Where a layer's KV lies.
     uint32_t layer;
     uint32_t group;
     uint32_t slot;
@@ -97,12 +93,13 @@ class CpuStep {
   void CheckBatch(const Batch& batch) const;
   void Program(int worker);
   void CountStep(uint32_t barriers_before);
+  // Claims units until none is left, then ends the phase.
   template <typename Body>
-  void Share(int worker, StepPhase phase, uint32_t units, uint32_t grain, Body&& body);
-  // Ends a piece of work, or the wait after it, in the profile.
-  void MarkWork(int worker, StepPhase phase) {
-    if (worker == 0 && profile_ != nullptr) Mark(phase, /*waited=*/false);
+  void Share(int worker, StepPhase phase, uint32_t units, uint32_t grain, Body&& body) {
+    team_.Claim(units, grain, body);
+    EndPhase(worker, phase);
   }
+  void MarkWork(int worker, StepPhase phase);
   void EndPhase(int worker, StepPhase phase);
   void Mark(StepPhase phase, bool waited);
 
@@ -118,16 +115,14 @@ class CpuStep {
   void GateUp(int worker, const LayerWeights& layer);
   void GateUpBlocks(int worker, const LayerWeights& layer, uint32_t begin, uint32_t end);
   void ProjectLogits(int worker);
-  // The residual connection after a projection: directly, or through the norm that follows it.
-  Product Residual(const PackedMatrix& matrix, bool normed) const {
-    return {&matrix, normed ? branch_ : x_, config_.d_model, normed ? Store::kAssign : Store::kAdd};
-  }
+  Product Residual(const PackedMatrix& matrix, bool normed) const;
 
   // cpu_step_attention.cc
   void RotateAndStore(int worker, KvPlace place, const LayerWeights& layer);
   void AttendAll(int worker, KvPlace place, const LayerWeights& layer);
+  AttentionTile TileOf(KvPlace place, const AttentionPiece& piece) const;
   void AttendPiece(int worker, KvPlace place, const LayerWeights& layer,
-                   const AttentionPiece& piece);
+                   const AttentionPiece& piece, const AttentionPiece* after);
   void MergeChunks(const AttentionTile& tile, const PlannedTile& planned, uint32_t kv_head) const;
   void PrepareHead(float* head, std::span<const float> norm, uint32_t layer, uint32_t row) const;
   void StoreKv(int worker, KvPlace place, const LayerWeights& layer, uint32_t row,
@@ -137,7 +132,7 @@ class CpuStep {
 
   uint32_t q_width() const { return config_.q_width(); }
   uint32_t kv_width() const { return config_.kv_width(); }
-  uint32_t head_floats() const { return config_.group() * config_.head_dim; }
+  uint32_t head_floats() const { return config_.group() * config_.head_dim; }  // Of a KV head.
   // Of one row's AttentionState; rounded up, since its first part must be aligned.
   size_t state_floats() const {
     return (static_cast<size_t>(config_.group()) * (config_.head_dim + 2) + 15) / 16 * 16;
@@ -148,16 +143,8 @@ class CpuStep {
   MovedBytes& Moved(int worker) { return moved_[static_cast<size_t>(worker)]; }
   const Own& OwnOf(int worker) const { return own_[static_cast<size_t>(worker)]; }
   bool redundant() const { return rows_ <= kRedundantRows; }
-  // Where `worker` finds the residual stream. A norm between a projection and its residual makes
-  // the addition a part of the next phase: then workers that normalize for themselves add, too.
-  float* ResidualStream(int worker) const {
-    return redundant() && post_norms_ ? OwnOf(worker).x : x_;
-  }
-  Activations Normed(int worker, uint32_t rows) const {
-    const Own& own = OwnOf(worker);
-    return redundant() ? Activations{rows, config_.d_model, own.normed, own.normed_q}
-                       : Activations{rows, config_.d_model, normed_, normed_q_};
-  }
+  float* ResidualStream(int worker) const;
+  Activations Normed(int worker, uint32_t rows) const;
   Activations Attended() const { return {rows_, q_width(), attended_, attended_q_}; }
   Activations Activated() const { return {rows_, config_.d_ffn, activated_, activated_q_}; }
 
@@ -188,8 +175,7 @@ class CpuStep {
   float* sine_ = nullptr;
   float* states_ = nullptr;        // [max states, state_floats()]
   std::byte* normed_q_ = nullptr;  // The int8 forms of the above.
-  std::byte* attended_q_ = nullptr;
-  std::byte* activated_q_ = nullptr;
+  std::byte *attended_q_ = nullptr, *activated_q_ = nullptr;
   float* logits_ = nullptr;  // [logits rows, vocab]
   size_t ffn_floats_ = 0;
   std::vector<Own> own_;                                         // [workers]
@@ -208,12 +194,6 @@ class CpuStep {
   StepProfile* profile_ = nullptr;
   uint64_t last_mark_ = 0;
 };
-
-template <typename Body>
-void CpuStep::Share(int worker, StepPhase phase, uint32_t units, uint32_t grain, Body&& body) {
-  team_.Claim(units, grain, body);
-  EndPhase(worker, phase);
-}
 
 }  // namespace kvasir
 

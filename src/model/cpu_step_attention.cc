@@ -82,8 +82,25 @@ void CpuStep::QuantizeAttended(const PlannedTile& planned, const AttentionPlan& 
   }
 }
 
+// The tile of a piece, but for its queries.
+AttentionTile CpuStep::TileOf(KvPlace place, const AttentionPiece& piece) const {
+  const AttentionPlan& plan = plans_[place.group];
+  const PlannedTile& planned = plan.tiles()[piece.tile];
+  AttentionTile tile;
+  tile.rows = plan.rows().data() + planned.first_row;
+  tile.row_count = planned.row_count;
+  tile.group = config_.group();
+  tile.head_dim = config_.head_dim;
+  tile.scale = static_cast<float>(config_.attention_scale);
+  tile.window = config_.layers[place.layer].window;
+  tile.block_tokens = layout_.block_tokens;
+  tile.k_offset = layout_.k_offset(place.group, place.slot, piece.kv_head);
+  tile.v_offset = layout_.v_offset(place.group, place.slot, piece.kv_head);
+  return tile;
+}
+
 void CpuStep::AttendPiece(int worker, KvPlace place, const LayerWeights& layer,
-                          const AttentionPiece& piece) {
+                          const AttentionPiece& piece, const AttentionPiece* after) {
   const AttentionPlan& plan = plans_[place.group];
   const PlannedTile& planned = plan.tiles()[piece.tile];
   const Own& own = OwnOf(worker);
@@ -108,24 +125,22 @@ void CpuStep::AttendPiece(int worker, KvPlace place, const LayerWeights& layer,
       StoreKv(worker, place, layer, row, piece.kv_head);
     }
   }
-  AttentionTile tile;
-  tile.rows = plan.rows().data() + planned.first_row;
+  AttentionTile tile = TileOf(place, piece);
   tile.q = q;
-  tile.row_count = planned.row_count;
-  tile.group = config_.group();
-  tile.head_dim = config_.head_dim;
-  tile.scale = static_cast<float>(config_.attention_scale);
-  tile.window = config_.layers[place.layer].window;
-  tile.block_tokens = layout_.block_tokens;
-  tile.k_offset = layout_.k_offset(place.group, place.slot, piece.kv_head);
-  tile.v_offset = layout_.v_offset(place.group, place.slot, piece.kv_head);
+  AttentionTile after_tile;
+  AttentionNext next;
+  if (after != nullptr) {
+    after_tile = TileOf(place, *after);
+    next.tile = &after_tile;
+    next.chunk = after->chunk == kWholeRange ? plan.tiles()[after->tile].first_chunk : after->chunk;
+  }
   const size_t unit_bytes = size_t{kUnitTokens} * config_.head_dim * sizeof(uint16_t);
   if (piece.chunk == kWholeRange) {
-    Moved(worker).kv_read += Attend(tile, own.attend, out) * unit_bytes;
+    Moved(worker).kv_read += Attend(tile, own.attend, out, next) * unit_bytes;
   } else {
     const AttentionState state =
         StateAt(planned.state(piece.kv_head, piece.chunk), planned.row_count);
-    Moved(worker).kv_read += AttendChunk(tile, piece.chunk, state) * unit_bytes;
+    Moved(worker).kv_read += AttendChunk(tile, piece.chunk, state, next) * unit_bytes;
     // Whoever computes the last chunk of the head merges them all.
     std::atomic<uint32_t>& left = chunks_left_[place.group][planned.first_counter + piece.kv_head];
     if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
@@ -140,10 +155,16 @@ void CpuStep::AttendPiece(int worker, KvPlace place, const LayerWeights& layer,
 
 void CpuStep::AttendAll(int worker, KvPlace place, const LayerWeights& layer) {
   const std::vector<AttentionPiece>& pieces = plans_[place.group].pieces();
-  Share(worker, StepPhase::kAttention, static_cast<uint32_t>(pieces.size()), 1,
-        [&](uint32_t begin, uint32_t end) {
-          for (uint32_t i = begin; i < end; ++i) AttendPiece(worker, place, layer, pieces[i]);
-        });
+  const uint32_t count = static_cast<uint32_t>(pieces.size());
+  // Several pieces a claim, so that one's keys are fetched during the other; long ones one by one.
+  const uint32_t claims = static_cast<uint32_t>(team_.worker_count()) * 4;
+  const uint32_t grain =
+      plans_[place.group].one_tile_each() ? std::max(count / claims, 1u) : uint32_t{1};
+  Share(worker, StepPhase::kAttention, count, grain, [&](uint32_t begin, uint32_t end) {
+    for (uint32_t i = begin; i < end; ++i) {
+      AttendPiece(worker, place, layer, pieces[i], i + 1 < end ? &pieces[i + 1] : nullptr);
+    }
+  });
   if (heads_are_blocks_) return;
   // A KV head's output ends inside a block of 32: quantize when all of them are there.
   Share(worker, StepPhase::kCollect, rows_, 1, [&](uint32_t begin, uint32_t end) {

@@ -17,6 +17,23 @@ uint32_t RowGrain(uint32_t rows, int workers) {
 
 }  // namespace
 
+// The residual connection after a projection: directly, or through the norm that follows it.
+CpuStep::Product CpuStep::Residual(const PackedMatrix& matrix, bool normed) const {
+  return {&matrix, normed ? branch_ : x_, config_.d_model, normed ? Store::kAssign : Store::kAdd};
+}
+
+// Where `worker` finds the residual stream. A norm between a projection and its residual makes the
+// addition a part of the next phase: then workers that normalize for themselves add, too.
+float* CpuStep::ResidualStream(int worker) const {
+  return redundant() && post_norms_ ? OwnOf(worker).x : x_;
+}
+
+Activations CpuStep::Normed(int worker, uint32_t rows) const {
+  const Own& own = OwnOf(worker);
+  return redundant() ? Activations{rows, config_.d_model, own.normed, own.normed_q}
+                     : Activations{rows, config_.d_model, normed_, normed_q_};
+}
+
 void CpuStep::EmbedRow(uint32_t row, float* x) const {
   const RowPlace& place = row_places_[row];
   const BatchSequence& sequence = batch_->sequences[place.sequence];

@@ -21,6 +21,8 @@ struct TinyShape {
   uint32_t kv_heads = 2;
   uint32_t head_dim = 16;
   uint32_t vocab = 40;
+  uint32_t context = 128;
+  uint32_t window = 8;  // Of gemma3's local layers.
 };
 
 // `count` floats of deviation `scale`, as the bytes of an F32 tensor.
@@ -60,7 +62,7 @@ inline void WriteTinyConfig(GgufWriter& writer, const TinyShape& shape, const st
   writer.String("general.architecture", arch);
   writer.String("general.name", "tiny");
   writer.Uint(arch + ".block_count", shape.layers);
-  writer.Uint(arch + ".context_length", 128);
+  writer.Uint(arch + ".context_length", shape.context);
   writer.Uint(arch + ".embedding_length", shape.d_model);
   writer.Uint(arch + ".feed_forward_length", shape.d_ffn);
   writer.Uint(arch + ".attention.head_count", shape.heads);
@@ -69,7 +71,7 @@ inline void WriteTinyConfig(GgufWriter& writer, const TinyShape& shape, const st
   writer.Uint(arch + ".attention.value_length", shape.head_dim);
   writer.Float(arch + ".attention.layer_norm_rms_epsilon", 1e-5f);
   writer.Float(arch + ".rope.freq_base", 10000.0f);
-  if (arch == "gemma3") writer.Uint("gemma3.attention.sliding_window", 8);
+  if (arch == "gemma3") writer.Uint("gemma3.attention.sliding_window", shape.window);
 }
 
 // Every tensor of a llama or gemma3 model of this shape, F32 with random values.
