@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <string>
@@ -29,8 +30,10 @@ class WeightsLoader {
     buffer_bytes_ = 0;
     moves_.clear();
     LayOut();
+    KV_RETURN_IF_ERROR(StartSketch());
     for (const Move& move : moves_) MoveTensor(move);
     HashRest();
+    if (sketch_failed_.load()) weights_.head_sketch_.reset();
     weights_.digest_ = digester_.Root();
     return std::move(weights_);
   }
@@ -115,6 +118,24 @@ class WeightsLoader {
     }
   }
 
+  // Before anything is released: looks at the final norm and some rows of the head.
+  Status StartSketch() {
+    const PackedMatrix& head = weights_.head_;
+    if (!options_.head_sketch || !HeadSketch::Suits(head.format, head.cols)) return OkStatus();
+    const GgufTensor& tensor = HeadTensor();
+    const GgufTensor& norm = Tensor("output_norm.weight");
+    std::vector<float> channels(norm.cols());
+    std::memcpy(channels.data(), norm.bytes.data(), channels.size() * sizeof(float));
+    KV_ASSIGN_OR_RETURN(HeadSketch sketch,
+                        HeadSketch::Create(tensor.bytes, head.rows, head.cols, channels));
+    weights_.head_sketch_.emplace(std::move(sketch));
+    return OkStatus();
+  }
+
+  const GgufTensor& HeadTensor() const {
+    return Tensor(config_.tied_head ? "token_embd.weight" : "output.weight");
+  }
+
   void MoveTensor(const Move& move) {
     const GgufTensor& tensor = *move.tensor;
     const size_t row_bytes = FileRowBytes(tensor.format, static_cast<uint32_t>(tensor.cols()));
@@ -146,10 +167,15 @@ class WeightsLoader {
     const uint32_t cols = static_cast<uint32_t>(tensor.cols());
     const size_t bytes =
         (rows + kPanelRows - 1) / kPanelRows * PackedPanelBytes(tensor.format, cols);
+    const bool sketched = weights_.head_sketch_.has_value() && &tensor == &HeadTensor();
     team_.Run([&](int) {
       team_.For(end - begin, 8, [&](uint32_t from, uint32_t to) {
         PackPanels(tensor.format, tensor.bytes, rows, cols, begin + from, begin + to,
                    {target, bytes});
+        if (!sketched) return;
+        if (!weights_.head_sketch_->BuildPanels(tensor.bytes, begin + from, begin + to)) {
+          sketch_failed_.store(true);
+        }
       });
     });
   }
@@ -204,6 +230,7 @@ class WeightsLoader {
   std::vector<Move> moves_;
   size_t buffer_bytes_ = 0;
   uint64_t moved_bytes_ = 0;
+  std::atomic<bool> sketch_failed_{false};
   Weights weights_;
 };
 

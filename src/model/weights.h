@@ -10,12 +10,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/huge_buffer.h"
 #include "base/status.h"
 #include "base/worker_team.h"
+#include "kernels/head_sketch.h"
 #include "kernels/matmul.h"
 #include "model/gguf_file.h"
 #include "model/model_config.h"
@@ -44,6 +46,8 @@ struct WeightsLoadOptions {
   std::function<void(std::span<const std::byte>)> release;
   // Called on the loading thread with the share of bytes done, in [0, 1]. May be empty.
   std::function<void(double)> progress;
+  // Also build the head's sketch (kernels/head_sketch.h) where the head has the form for it.
+  bool head_sketch = false;
 };
 
 class Weights {
@@ -60,6 +64,8 @@ class Weights {
   const PackedMatrix& token_embedding() const { return token_embedding_; }  // [vocab, d_model]
   const PackedMatrix& head() const { return head_; }  // token_embedding() itself when tied
   std::span<const float> output_norm() const { return output_norm_; }
+  // Null when it was not asked for or the head does not suit.
+  const HeadSketch* head_sketch() const { return head_sketch_ ? &*head_sketch_ : nullptr; }
   size_t packed_bytes() const { return buffer_.size(); }
 
   // What one decode step of one sequence streams: all matrices of the layers and the head.
@@ -80,6 +86,7 @@ class Weights {
   PackedMatrix token_embedding_;
   PackedMatrix head_;
   std::span<const float> output_norm_;
+  std::optional<HeadSketch> head_sketch_;
   size_t step_bytes_ = 0;
   uint64_t layer_macs_ = 0;
   Digest digest_{};
