@@ -137,7 +137,8 @@ struct Work {
 
 inline float* PRow(Work& work, int row) { return work.p + row * AttentionJob::kTokens; }
 
-// Cuts a segment's rows into blocks of nearly equal size, so that no tile is left with a single row.
+// Cuts a segment's rows into blocks of nearly equal size, so that no tile is left with a single
+// row.
 void PlanRows(Work& work, const AttentionJob::Segment& segment) {
   const AttentionJob& job = work.job;
   const int from = segment.first_unit * 16;
