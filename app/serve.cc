@@ -77,6 +77,7 @@ struct SchedulerFlags {
   uint32_t batch_wait_ms = 0;
   std::string prefill_chunk = "auto";
   uint32_t step_target_ms = 80;
+  uint32_t step_stretch = 4;
   uint32_t max_queue = 512;
   SpeculationFlag speculate;
 
@@ -94,6 +95,8 @@ struct SchedulerFlags {
     add("--batch-wait-ms", &batch_wait_ms, 0, 10'000, "When nothing runs: wait for company");
     add("--step-target-ms", &step_target_ms, 1, 60'000,
         "How long a step with running streams may take; sizes automatic chunks");
+    add("--step-stretch", &step_stretch, 0, 1000,
+        "How many times longer than without prompts; 0: no limit");
     add("--max-queue", &max_queue, 0, 1'000'000, "Waiting sequences; beyond it 429");
     options
         .Add("--prefill-chunk", &prefill_chunk,
@@ -114,6 +117,7 @@ struct SchedulerFlags {
     options.prefill_chunk =
         prefill_chunk == "auto" ? 0 : static_cast<uint32_t>(std::stoul(prefill_chunk));
     options.step_target_us = TimeUs{step_target_ms} * 1000;
+    options.step_stretch = step_stretch;
     options.speculate = speculate.value();
     options.batch_wait_us = TimeUs{batch_wait_ms} * 1000;
     return options;

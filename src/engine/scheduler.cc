@@ -117,7 +117,7 @@ const StepPlan& Scheduler::Plan(TimeUs now, StepOutcome* outcome) {
   plan_.samples.clear();
   plan_.scores.clear();
   plan_.decode_rows = plan_.draft_rows = plan_.prefill_rows = 0;
-  plan_.cost = 0;
+  plan_.cost = plan_.decode_cost = plan_.decode_us = 0;
   planned_forks_ = 0;
   planned_.clear();
   ExpireRequests(now, outcome);

@@ -20,8 +20,8 @@
 //  - Within a step, sequences one token behind go first, each one row. What the step has left for
 //  longer
 //    ones goes to the shortest remainder first, unless one has waited longer than
-//    prefill_ageing_us. While streams run the remainder is bounded by step_target_us (predicted) or
-//    by prefill_chunk.
+//    prefill_ageing_us. While streams run the remainder is bounded by step_target_us and
+//    step_stretch (predicted) or by prefill_chunk.
 //  - Rows that prompts do not want may verify drafts (engine/drafter.h): a stream then moves by
 //  several
 //    tokens in a step, the same as without. Drafts never preempt anybody.
@@ -58,7 +58,8 @@ struct SchedulerOptions {
   uint32_t max_logits_rows = 64;    // As the runner's.
   uint32_t max_queue = 512;         // Waiting sequences; beyond that Submit refuses.
   uint32_t prefill_chunk = 0;       // Rows for prompts in a step with running streams; 0: by time.
-  TimeUs step_target_us = 80'000;   // For prefill_chunk 0.
+  TimeUs step_target_us = 80'000;   // For prefill_chunk 0,
+  uint32_t step_stretch = 4;        // and so many times a step of the streams alone; 0: no limit.
   TimeUs ageing_us = 5'000'000;     // Waiting this long is worth one level of priority.
   TimeUs prefill_ageing_us = 1'000'000;
   TimeUs batch_wait_us = 0;  // When nothing runs: wait this long for company.
@@ -146,6 +147,7 @@ class Scheduler {
   void Preempt(Choice& choice);
   void PlanRows(TimeUs now);
   void PlanPrefill();
+  double PrefillBudget() const;
   uint32_t LogitsRowsLeft() const;
   bool ReserveFor(Choice& choice, uint32_t rows);
   void PlanDrafts();

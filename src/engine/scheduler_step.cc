@@ -47,8 +47,11 @@ void Scheduler::PlanPrefill() {
   if (streams_run && options_.prefill_chunk > 0) {
     rows_left = std::min(rows_left, options_.prefill_chunk);
   }
-  double budget_us =
-      static_cast<double>(options_.step_target_us) - cost_model_.MicrosecondsFor(plan_.cost);
+  plan_.decode_cost = plan_.cost;
+  plan_.decode_us = !streams_run             ? 0.0
+                    : step_times_.measured() ? step_times_.Predict(plan_.batch.row_count())
+                                             : cost_model_.MicrosecondsFor(plan_.cost);
+  double budget_us = PrefillBudget();
   for (Choice* choice : prefill_) {
     if (rows_left == 0) break;
     // An earlier one of this loop may have needed its blocks.
@@ -71,6 +74,16 @@ void Scheduler::PlanPrefill() {
     plan_.prefill_rows += rows;
     AddToBatch(*choice, rows, 0);
   }
+}
+
+// Time for prompts in a step with running streams. Where streams alone are fast, their clients see
+// a step of many times that length as a stop, however short it is.
+double Scheduler::PrefillBudget() const {
+  double target_us = static_cast<double>(options_.step_target_us);
+  if (options_.step_stretch > 0 && step_times_.measured()) {
+    target_us = std::min(target_us, options_.step_stretch * plan_.decode_us);
+  }
+  return target_us - plan_.decode_us;
 }
 
 uint32_t Scheduler::LogitsRowsLeft() const {
@@ -151,8 +164,13 @@ void Scheduler::Commit(std::span<const SampledToken> tokens, std::span<const Sam
   KV_CHECK_EQ(tokens.size(), plan_.samples.size());
   KV_CHECK_EQ(scores.size(), plan_.scores.size());
   const uint32_t rows = plan_.batch.row_count();
-  cost_model_.Observe(plan_.cost, rows, elapsed_us);
-  if (plan_.prefill_rows == 0) step_times_.Observe(rows, elapsed_us);
+  if (plan_.prefill_rows == 0) {
+    step_times_.Observe(rows, elapsed_us);
+  } else {
+    // The rate is that of prompt rows: what the streams' own rows take is known by itself.
+    cost_model_.Observe(plan_.cost - plan_.decode_cost, plan_.prefill_rows,
+                        elapsed_us - static_cast<TimeUs>(plan_.decode_us));
+  }
   counters_.computed_tokens += rows;
   ++counters_.steps;
   counters_.step_rows.Add(rows);

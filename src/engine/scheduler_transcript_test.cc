@@ -4,7 +4,8 @@
 // test
 // --rewrite` (KVASIR_REWRITE=1) writes what came out instead of comparing. Commands:
 //   setup  batch=4 rows=64 logits=16 blocks=32 chunk=0 target_ms=80 ageing_ms=5000 queue=16
-//          wait_ms=0 speculate=off  (comes first)
+//          wait_ms=0 speculate=off stretch=4 took_ms=0  (comes first; took_ms is what the scheduler
+//          is told that each step took, 0: nothing that teaches it)
 //   submit NAME prompt=a*40,bcd new=2 priority=0 tenant=0 n=1 deadline_ms=- says=abc stop=x eos=0
 //          Prompts are runs of letters and words. The model says what `says` says, then something
 //          that follows from all tokens before; | in it is the token that ends the text, which
@@ -80,9 +81,11 @@ class Transcript {
     options.max_queue = static_cast<uint32_t>(Number(arguments, "queue", 16));
     options.prefill_chunk = static_cast<uint32_t>(Number(arguments, "chunk", 0));
     options.step_target_us = Number(arguments, "target_ms", 80) * 1000;
+    options.step_stretch = static_cast<uint32_t>(Number(arguments, "stretch", 4));
     options.ageing_us = Number(arguments, "ageing_ms", 5000) * 1000;
     options.prefill_ageing_us = Number(arguments, "prefill_ageing_ms", 1000) * 1000;
     options.batch_wait_us = Number(arguments, "wait_ms", 0) * 1000;
+    took_us_ = Number(arguments, "took_ms", 0) * 1000;
     const auto speculate = arguments.find("speculate");
     if (speculate != arguments.end()) {
       options.speculate = speculate->second == "auto" ? Speculation::kAuto : Speculation::kNgram;
@@ -214,7 +217,7 @@ class Transcript {
     std::vector<SampledToken> tokens, scores(plan.scores.size());
     for (const PlannedSample& sample : plan.samples) tokens.push_back({Answer(sample), {}});
     StepOutcome committed;
-    scheduler_->Commit(tokens, scores, now_, 0, &committed);
+    scheduler_->Commit(tokens, scores, now_, took_us_, &committed);
     scheduler_->CheckInvariants();
     out += "commit ";
     for (const RequestEvent& event : committed.events) {
@@ -225,6 +228,7 @@ class Transcript {
   }
 
   std::unique_ptr<Tokenizer> tokenizer_ = Letters();
+  TimeUs took_us_ = 0;
   std::unique_ptr<FakeModelRunner> runner_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<Scheduler> scheduler_;

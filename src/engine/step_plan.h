@@ -50,6 +50,8 @@ struct StepPlan {
   uint32_t draft_rows = 0;             // Rows of drafts, which follow those.
   uint32_t prefill_rows = 0;           // All others.
   double cost = 0;                     // Predicted work, CostModel's unit.
+  double decode_us = 0;                // Predicted time of the decode and draft rows alone,
+  double decode_cost = 0;              // and their part of the work.
 };
 
 // What acting on the plan gave: one entry for each of plan.samples and plan.scores.
