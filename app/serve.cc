@@ -45,6 +45,9 @@ std::string PrefillChunkProblem(const std::string& text) {
   return digits && std::stoul(text) > 0 ? std::string() : "must be auto or a number, is " + text;
 }
 
+// Attention multiplies floats, a quarter as many at a time as the matrices' int8.
+constexpr double kInt8PerFloat = 4.0;
+
 CostModel::Options CostOf(const LoadedModel& model) {
   const ModelConfig& config = model.config();
   CostModel::Options cost;
@@ -52,7 +55,7 @@ CostModel::Options CostOf(const LoadedModel& model) {
   cost.attention_macs = 0.0;
   for (const LayerConfig& layer : config.layers) {
     // Scores and weighted values: two products of the queries' width for each token that is seen.
-    const double per_token = 2.0 * config.q_width();
+    const double per_token = kInt8PerFloat * 2.0 * config.q_width();
     if (layer.window == 0) {
       cost.attention_macs += per_token;
     } else {
@@ -77,7 +80,7 @@ struct SchedulerFlags {
   uint32_t batch_wait_ms = 0;
   std::string prefill_chunk = "auto";
   uint32_t step_target_ms = 80;
-  uint32_t step_stretch = 4;
+  uint32_t step_stretch = 3;
   uint32_t max_queue = 512;
   SpeculationFlag speculate;
 

@@ -102,7 +102,7 @@ void AppendScheduler(const EngineSnapshot& engine, Exposition* out) {
   out->Gauge("kvasir_engine_last_step_rows", "Rows of the last step", engine.last_step_rows);
   out->Gauge("kvasir_engine_last_step_seconds", "Length of the last step",
              static_cast<double>(engine.last_step_us) * 1e-6);
-  out->Gauge("kvasir_engine_macs_per_second", "Learned speed of the forward pass",
+  out->Gauge("kvasir_engine_macs_per_second", "Learned speed of prompt rows beside streams",
              engine.macs_per_us * 1e6);
   out->Counter("kvasir_engine_lock_waits_total",
                "Locks that the engine thread found held by another one", engine.lock_waits.count);

@@ -8,7 +8,10 @@ namespace kvasir {
 namespace {
 // Below this many rows a step is bound by reading the weights.
 constexpr uint32_t kInformativeRows = 16;
-constexpr double kSmoothing = 0.2;  // Weight of the newest step: forgets in about ten steps.
+// Weight of the newest step. A step that took longer than predicted was a gap that somebody saw, so
+// the next ones believe it at once; a faster one is believed in about ten steps.
+constexpr double kSlower = 0.6;
+constexpr double kFaster = 0.2;
 }  // namespace
 
 CostModel::CostModel(const Options& options)
@@ -42,7 +45,7 @@ void CostModel::Observe(double cost, uint32_t rows, TimeUs elapsed_us) {
   const double rate = cost / static_cast<double>(elapsed_us);
   // One absurd measurement (a suspended machine) must not stall prefill for long.
   const double bounded = std::clamp(rate, macs_per_us_ / 4, macs_per_us_ * 4);
-  macs_per_us_ += kSmoothing * (bounded - macs_per_us_);
+  macs_per_us_ += (bounded < macs_per_us_ ? kSlower : kFaster) * (bounded - macs_per_us_);
 }
 
 }  // namespace kvasir

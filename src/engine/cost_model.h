@@ -2,7 +2,8 @@
 // the gap between two tokens of a running stream bounded.
 //
 // A row costs its share of the matrices plus attention over the tokens before it:
-//   cost(row at depth d) = linear_macs + attention_macs * d   [multiply-accumulates]
+//   cost(row at depth d) = linear_macs + attention_macs * d   [int8 multiply-accumulates, and what
+//                                                               takes as long as one]
 // The rate is learned on line from measured steps (exponential average); before the first
 // measurement a cautious guess stands in. Deterministic: a function of what Observe was told.
 // Thread: engine thread.

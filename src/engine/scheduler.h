@@ -59,7 +59,7 @@ struct SchedulerOptions {
   uint32_t max_queue = 512;         // Waiting sequences; beyond that Submit refuses.
   uint32_t prefill_chunk = 0;       // Rows for prompts in a step with running streams; 0: by time.
   TimeUs step_target_us = 80'000;   // For prefill_chunk 0,
-  uint32_t step_stretch = 4;        // and so many times a step of the streams alone; 0: no limit.
+  uint32_t step_stretch = 3;        // and so many times a step of the streams alone; 0: no limit.
   TimeUs ageing_us = 5'000'000;     // Waiting this long is worth one level of priority.
   TimeUs prefill_ageing_us = 1'000'000;
   TimeUs batch_wait_us = 0;  // When nothing runs: wait this long for company.

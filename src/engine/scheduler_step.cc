@@ -166,8 +166,9 @@ void Scheduler::Commit(std::span<const SampledToken> tokens, std::span<const Sam
   const uint32_t rows = plan_.batch.row_count();
   if (plan_.prefill_rows == 0) {
     step_times_.Observe(rows, elapsed_us);
-  } else {
-    // The rate is that of prompt rows: what the streams' own rows take is known by itself.
+  } else if (plan_.decode_rows > 0) {
+    // The rate is that of prompt rows in steps like those that it will size: what the streams' own
+    // rows take is known by itself, and whole chunks of a prompt alone are faster for each row.
     cost_model_.Observe(plan_.cost - plan_.decode_cost, plan_.prefill_rows,
                         elapsed_us - static_cast<TimeUs>(plan_.decode_us));
   }

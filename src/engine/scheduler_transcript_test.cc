@@ -4,7 +4,7 @@
 // test
 // --rewrite` (KVASIR_REWRITE=1) writes what came out instead of comparing. Commands:
 //   setup  batch=4 rows=64 logits=16 blocks=32 chunk=0 target_ms=80 ageing_ms=5000 queue=16
-//          wait_ms=0 speculate=off stretch=4 took_ms=0  (comes first; took_ms is what the scheduler
+//          wait_ms=0 speculate=off stretch=3 took_ms=0  (comes first; took_ms is what the scheduler
 //          is told that each step took, 0: nothing that teaches it)
 //   submit NAME prompt=a*40,bcd new=2 priority=0 tenant=0 n=1 deadline_ms=- says=abc stop=x eos=0
 //          Prompts are runs of letters and words. The model says what `says` says, then something
@@ -81,7 +81,7 @@ class Transcript {
     options.max_queue = static_cast<uint32_t>(Number(arguments, "queue", 16));
     options.prefill_chunk = static_cast<uint32_t>(Number(arguments, "chunk", 0));
     options.step_target_us = Number(arguments, "target_ms", 80) * 1000;
-    options.step_stretch = static_cast<uint32_t>(Number(arguments, "stretch", 4));
+    options.step_stretch = static_cast<uint32_t>(Number(arguments, "stretch", 3));
     options.ageing_us = Number(arguments, "ageing_ms", 5000) * 1000;
     options.prefill_ageing_us = Number(arguments, "prefill_ageing_ms", 1000) * 1000;
     options.batch_wait_us = Number(arguments, "wait_ms", 0) * 1000;
