@@ -70,6 +70,10 @@ void ModelFlags::Register(Options& options) {
       .Type("N")
       .Range(uint32_t{1}, kMaxContext)
       .Group("Machine");
+  options
+      .AddFlag("--head-sketch", &head_sketch,
+               "Keep bounds of the output head: greedy answers read less of it, exactly")
+      .Group("Machine");
   options.Add("--kv-memory", &kv_memory, "Limit of the KV cache, such as 512M or 2G")
       .Type("SIZE")
       .Check(ByteSizeProblem)
@@ -89,6 +93,7 @@ StatusOr<OpenedModel> OpenModel(const ModelFlags& flags, const OpenNeeds& needs)
   OpenedModel opened;
   KV_ASSIGN_OR_RETURN(opened.file, MappedFile::Open(flags.path));
   ProgressBar bar("loading");
+  options.loading.head_sketch = flags.head_sketch;
   options.loading.release = [&file = opened.file](std::span<const std::byte> range) {
     file.ReleasePages(range);
   };

@@ -19,6 +19,7 @@ struct ModelFlags {
   std::string isa;  // Empty: the best this CPU has.
   uint32_t context_tokens = 0;
   std::string kv_memory;
+  bool head_sketch = false;
 
   void Register(Options& options);
 };

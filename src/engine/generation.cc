@@ -86,6 +86,7 @@ StatusOr<std::string_view> Generation::Step() {
   if (draft_.count > 0) row.tokens = std::span(draft_rows_).first(1 + draft_.count);
   row.start = chunk.start;
   row.logits_begin = chunk.ends_known ? rows - 1 : rows;
+  row.arg_max_only = sequence_->chooses_largest();
   for (uint32_t group = 0; group < kv.layout().group_count(); ++group) {
     row.blocks[group] = kv.table(id_, group).addresses();
   }

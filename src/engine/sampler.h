@@ -51,6 +51,10 @@ class Sampler {
                  std::span<const TokenId> banned = {}, std::span<const TokenId> ahead = {}) const;
 
   const SamplingOptions& options() const { return options_; }
+  // Whether Sample without banned tokens reads nothing but the largest logit and its index.
+  bool takes_largest() const {
+    return options_.greedy() && options_.logit_bias.empty() && !options_.has_penalties();
+  }
 
  private:
   struct Seen {

@@ -111,6 +111,9 @@ void Scheduler::AddToBatch(Choice& choice, uint32_t rows, uint32_t draft_rows) {
                         : std::span<const TokenId>(choice.draft_rows).first(1 + draft_rows);
   sequence.start = chunk.start;
   sequence.logits_begin = chunk.ends_known ? rows - 1 : rows;
+  sequence.arg_max_only = choice.sequence->chooses_largest() &&
+                          !choice.request->want.want_logprobs &&
+                          !choice.request->want.prompt_logprobs;
   plan_.cost += cost_model_.RowsCost(rows + draft_rows, chunk.start);
   choice.planned = true;
   planned_.push_back(&choice);

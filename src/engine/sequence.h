@@ -70,6 +70,11 @@ class Sequence {
   TokenId Choose(std::span<const float> logits, SamplerScratch& scratch,
                  std::span<const TokenId> ahead = {}) const;
 
+  // Whether Choose reads nothing but the largest logit and its index, here and after any `ahead`.
+  bool chooses_largest() const {
+    return sampler_.takes_largest() && known_.size() - prompt_tokens_ >= options_.min_new_tokens;
+  }
+
   // Appends a token; returns the text that may be shown now, valid until the next call. May finish
   // the sequence. REQUIRES: not finished.
   std::string_view Append(TokenId token);

@@ -139,6 +139,31 @@ TEST_F(SequenceTest, NothingEndsGenerationBeforeTheLeastNumberOfTokens) {
   }
 }
 
+TEST_F(SequenceTest, ChoosesTheLargestOnlyWithoutAnyOptionThatReadsOthers) {
+  const auto chooses_largest = [&](const SequenceOptions& options) {
+    const auto sequence = Create(Ids("hello"), options);
+    return sequence.ok() && (*sequence)->chooses_largest();
+  };
+  EXPECT_TRUE(chooses_largest({}));
+  std::vector<SequenceOptions> others(5);
+  others[0].sampling.temperature = 0.5f;
+  others[1].sampling.repetition_penalty = 1.1f;
+  others[2].sampling.presence_penalty = 0.1f;
+  others[3].sampling.frequency_penalty = 0.1f;
+  others[4].sampling.logit_bias = {{TokenId{1}, 1.0f}};
+  for (size_t i = 0; i < others.size(); ++i) EXPECT_FALSE(chooses_largest(others[i])) << i;
+
+  // While ends are banned the second largest may be the answer.
+  SequenceOptions options;
+  options.min_new_tokens = 2;
+  const auto sequence = Create(Ids("hello"), options);
+  ASSERT_TRUE(sequence.ok());
+  for (const bool expected : {false, false, true}) {
+    EXPECT_EQ((*sequence)->chooses_largest(), expected);
+    (*sequence)->Append(ByteIds("x")[0]);
+  }
+}
+
 TEST_F(SequenceTest, AStopStringAcrossTokensNeverShows) {
   SequenceOptions options;
   options.stops = {"cde", "zz"};

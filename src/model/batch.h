@@ -28,6 +28,8 @@ struct BatchSequence {
   // sequence's alone; those before hold the KV of the tokens before `start` (window groups: of the
   // last window).
   std::array<std::span<std::byte* const>, kMaxKvGroups> blocks;
+  // Whoever reads its logits asks for the largest only (ModelRunner::logits).
+  bool arg_max_only = false;
 };
 
 struct Batch {

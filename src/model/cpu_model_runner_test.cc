@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "base/huge_buffer.h"
 #include "kernels/attention.h"
+#include "kernels/row_ops.h"
 #include "model/architecture.h"
 #include "model/tiny_model_for_test.h"
 
@@ -22,15 +24,16 @@ constexpr uint32_t kBlockTokens = 16;
 // A tiny model, ready to run.
 class TinyRunner {
  public:
-  TinyRunner(const std::string& arch, const TinyShape& shape, int workers)
+  TinyRunner(const std::string& arch, const TinyShape& shape, int workers,
+             const WeightsLoadOptions& loading = {})
       : bytes_(TinyModel(arch, shape)), team_(workers) {
     file_ = std::make_unique<GgufFile>(*GgufFile::Parse(BytesOf(bytes_)));
     config_ = *ReadModelConfig(*file_);
-    weights_ = std::make_unique<Weights>(*Weights::Load(*file_, config_, team_, {}));
+    weights_ = std::make_unique<Weights>(*Weights::Load(*file_, config_, team_, loading));
     StepLimits limits;
     limits.max_rows = 64;
     limits.max_sequences = 8;
-    limits.max_logits_rows = 8;
+    limits.max_logits_rows = 16;
     runner_ = *CpuModelRunner::Create(config_, *weights_, kBlockTokens, limits, team_);
   }
 
@@ -174,6 +177,90 @@ TEST(CpuModelRunner, CountsWhatAStepMoves) {
       EXPECT_EQ(tiny.runner().totals().rows, 42u);
     }
   }
+}
+
+// The largest logit of each row, and the bits of all of them.
+struct LogitsOf {
+  std::vector<uint32_t> largest;
+  std::vector<uint32_t> largest_bits;
+  std::vector<float> all;
+
+  LogitsOf(CpuModelRunner& runner, const Batch& batch) {
+    runner.Run(batch);
+    for (uint32_t row = 0; row < batch.logits_row_count(); ++row) {
+      const std::span<const float> logits = runner.logits(row);
+      largest.push_back(ArgMax(logits));
+      largest_bits.push_back(std::bit_cast<uint32_t>(logits[largest.back()]));
+      all.insert(all.end(), logits.begin(), logits.end());
+    }
+  }
+  bool SameLargest(const LogitsOf& other) const {
+    return largest == other.largest && largest_bits == other.largest_bits;
+  }
+};
+
+// Rows that each worker normalizes itself, a long chunk with few logits, and drafts.
+TEST(CpuModelRunner, AHeadWithASketchIsReadInPartWhereTheLargestIsAllThatIsAskedFor) {
+  struct Case {
+    uint32_t rows;
+    uint32_t logits_rows;
+    bool scans;
+  };
+  const Case cases[] = {{1, 1, true}, {5, 5, true}, {8, 8, true}, {40, 3, true}, {12, 9, false}};
+  const TinyShape shape = {.d_model = 128, .vocab = 1000, .q8_head = true};
+  WeightsLoadOptions loading;
+  loading.head_sketch = true;
+  for (const char* arch : {"llama", "gemma3"}) {
+    for (const int workers : {1, 3}) {
+      TinyRunner tiny(arch, shape, workers, loading);
+      const HeadSketch* sketch = tiny.weights().head_sketch();
+      ASSERT_NE(sketch, nullptr);
+      CpuModelRunner& runner = tiny.runner();
+      const Stream stream(runner.kv_layout(), RandomTokens(40, 1, shape.vocab));
+      for (const Case& one : cases) {
+        SCOPED_TRACE(testing::Message() << arch << " " << workers << " " << one.rows);
+        Batch batch;
+        batch.sequences = {stream.Rows(0, one.rows, one.rows - one.logits_rows)};
+        const LogitsOf whole(runner, batch);
+        ASSERT_EQ(runner.last_step().weight_bytes, WeightBytes(tiny.weights(), one.rows, true));
+        batch.sequences[0].arg_max_only = true;
+        const LogitsOf scanned(runner, batch);
+        EXPECT_TRUE(scanned.SameLargest(whole));
+        if (!one.scans) {
+          EXPECT_EQ(scanned.all, whole.all);
+          continue;
+        }
+        // What was read: the sketch, and of the head some panels, one at least.
+        const uint64_t others = WeightBytes(tiny.weights(), one.rows, false);
+        const uint64_t sketch_bytes = sketch->panel_count() * sketch->panel_bytes();
+        const uint64_t panel_bytes =
+            MatrixBytes(tiny.weights().head()) / tiny.weights().head().panel_count();
+        ASSERT_GE(runner.last_step().weight_bytes, others + sketch_bytes + panel_bytes);
+        const uint64_t of_head = runner.last_step().weight_bytes - others - sketch_bytes;
+        EXPECT_EQ(of_head % panel_bytes, 0u);
+        EXPECT_LT(of_head, MatrixBytes(tiny.weights().head()));
+      }
+    }
+  }
+}
+
+TEST(CpuModelRunner, OneSequenceThatWantsItsLogitsGetsThemWholeBesideOthers) {
+  WeightsLoadOptions loading;
+  loading.head_sketch = true;
+  TinyRunner tiny("llama", {.d_model = 128, .vocab = 1000, .q8_head = true}, 2, loading);
+  const Stream a(tiny.runner().kv_layout(), RandomTokens(3, 1, 1000));
+  const Stream b(tiny.runner().kv_layout(), RandomTokens(3, 2, 1000));
+  const Stream none(tiny.runner().kv_layout(), RandomTokens(3, 3, 1000));
+  Batch batch;
+  batch.sequences = {a.Rows(0, 3, 2), b.Rows(0, 3, 2), none.Rows(0, 3, 3)};
+  const LogitsOf whole(tiny.runner(), batch);
+  batch.sequences[0].arg_max_only = true;
+  EXPECT_EQ(LogitsOf(tiny.runner(), batch).all, whole.all);
+  // One that asks for no logits does not stand in the way.
+  batch.sequences[1].arg_max_only = true;
+  const LogitsOf scanned(tiny.runner(), batch);
+  EXPECT_TRUE(scanned.SameLargest(whole));
+  EXPECT_NE(scanned.all, whole.all);
 }
 
 // The same batch over copied and over shared blocks of a prefix that ends inside a chunk: the same

@@ -103,6 +103,11 @@ Status CpuStep::AllocateScratch() {
   KV_ASSIGN_OR_RETURN(scratch_, HugeBuffer::Allocate(measure.used()));
   ScratchLayout place(scratch_.data());
   LayOut(place);
+  if (weights_.head_sketch() != nullptr) {
+    KV_ASSIGN_OR_RETURN(HeadScan scan,
+                        HeadScan::Create(weights_.head(), *weights_.head_sketch(), team_));
+    head_scan_.emplace(std::move(scan));
+  }
   return OkStatus();
 }
 
@@ -188,6 +193,12 @@ void CpuStep::Run(const Batch& batch) {
     }
   }
   if (rows_ == 0) return;
+  scans_head_ = head_scan_.has_value() && logits_rows_ <= HeadScan::kMaxRows;
+  for (const BatchSequence& sequence : batch.sequences) {
+    if (sequence.logits_begin < sequence.tokens.size() && !sequence.arg_max_only) {
+      scans_head_ = false;
+    }
+  }
   OrderByPrefix(batch, order_);
   for (size_t g = 0; g < plans_.size(); ++g) {
     plans_[g].Build(batch, order_);

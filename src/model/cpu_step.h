@@ -13,6 +13,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "kernels/attention.h"
 #include "kernels/matmul.h"
 #include "model/attention_plan.h"
+#include "model/head_scan.h"
 #include "model/model_runner.h"
 #include "model/step_counters.h"
 #include "model/weights.h"
@@ -69,11 +71,6 @@ class CpuStep {
     float* up = nullptr;      // likewise
     float* q = nullptr;       // [kMaxAttentionRows, head_dim] queries after RoPE
     float* attend = nullptr;  // Attend's scratch.
-  };
-  struct alignas(64) MovedBytes {  // By one worker.
-    uint64_t weights = 0;
-    uint64_t kv_read = 0;
-    uint64_t kv_written = 0;
   };
   struct Product {
     const PackedMatrix* matrix;
@@ -162,6 +159,8 @@ class CpuStep {
   std::vector<std::vector<double>> rope_frequencies_;  // [bases][head_dim / 2]
   std::vector<uint32_t> layer_rope_;                   // [layers] index into rope_bases_
 
+  std::optional<HeadScan> head_scan_;  // Where the weights have a sketch of the head.
+  bool scans_head_ = false;            // This step does.
   HugeBuffer scratch_;
   float* x_ = nullptr;          // [rows, d_model] the residual stream
   float* branch_ = nullptr;     // [rows, d_model] a projection waiting for its own norm

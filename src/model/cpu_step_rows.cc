@@ -176,11 +176,16 @@ void CpuStep::GateUp(int worker, const LayerWeights& layer) {
 }
 
 void CpuStep::ProjectLogits(int worker) {
+  const Own& own = OwnOf(worker);
   const Activations input = Normed(worker, logits_rows_);
   const std::span<const float> post_norm = weights_.layers().back().post_ffn_norm;
   const auto body = [&](uint32_t begin, uint32_t end) {
     for (uint32_t i = begin; i < end; ++i) {
       NormalizeRow(worker, logits_sources_[i], post_norm, weights_.output_norm(), i, input);
+      if (!scans_head_) continue;
+      // The bounds want floats: NormalizeRow has left them in the worker's row.
+      std::memcpy(Row(redundant() ? own.normed : normed_, i, config_.d_model), own.row,
+                  config_.d_model * sizeof(float));
     }
   };
   if (redundant()) {
@@ -188,6 +193,11 @@ void CpuStep::ProjectLogits(int worker) {
   } else {
     Share(worker, StepPhase::kHead, logits_rows_, RowGrain(logits_rows_, team_.worker_count()),
           body);
+  }
+  if (scans_head_) {
+    Moved(worker).weights += head_scan_->ArgMaxLogits(input, logits_, config_.vocab_size, worker);
+    MarkWork(worker, StepPhase::kHead);
+    return;
   }
   const Product head[] = {{&weights_.head(), logits_, config_.vocab_size, Store::kAssign}};
   Multiply(worker, StepPhase::kHead, input, head);

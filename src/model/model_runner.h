@@ -42,7 +42,8 @@ class ModelRunner {
   virtual void Run(const Batch& batch) = 0;
 
   // Logits row i of the last Run, [vocab_size] float32, rows in batch order. Valid until the next
-  // Run.
+  // Run. Of a sequence with arg_max_only the largest value and its index (ArgMax) are exact; others
+  // may be some number below it instead.
   virtual std::span<const float> logits(uint32_t row) const = 0;
 };
 

@@ -14,8 +14,10 @@ namespace kvasir {
 struct StepCounters {
   uint64_t steps = 0;
   uint64_t rows = 0;
-  uint64_t barriers = 0;      // Meetings of the whole team, the one that ends the step included.
-  uint64_t weight_bytes = 0;  // Packed matrices, once a step each, and looked-up embedding rows.
+  uint64_t barriers = 0;  // Meetings of the whole team, the one that ends the step included.
+  // Packed matrices, once a step each, and looked-up embedding rows. Of a head that was scanned
+  // (model/head_scan.h) the whole sketch and the panels that were computed.
+  uint64_t weight_bytes = 0;
   // K and V units of 16 tokens that attention went through: once for each tile of rows, however
   // many of them share the unit.
   uint64_t kv_read_bytes = 0;
@@ -39,6 +41,13 @@ struct StepCounters {
             kv_read_bytes - earlier.kv_read_bytes,
             kv_written_bytes - earlier.kv_written_bytes};
   }
+};
+
+// What one worker moved in a step.
+struct alignas(64) MovedBytes {
+  uint64_t weights = 0;
+  uint64_t kv_read = 0;
+  uint64_t kv_written = 0;
 };
 
 // The phases of a step, in order; docs/ARCHITECTURE.md says what each does.

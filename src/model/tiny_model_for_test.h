@@ -22,7 +22,8 @@ struct TinyShape {
   uint32_t head_dim = 16;
   uint32_t vocab = 40;
   uint32_t context = 128;
-  uint32_t window = 8;  // Of gemma3's local layers.
+  uint32_t window = 8;   // Of gemma3's local layers.
+  bool q8_head = false;  // The tied head is Q8_0, not F32.
 };
 
 // `count` floats of deviation `scale`, as the bytes of an F32 tensor.
@@ -33,6 +34,16 @@ inline std::string RandomFloats(Rng& rng, size_t count, float scale) {
     char bytes[sizeof(value)];
     std::memcpy(bytes, &value, sizeof(value));
     out.append(bytes, sizeof(value));
+  }
+  return out;
+}
+
+// `count` values in Q8_0 blocks of one scale, uniform in [-0.25, 0.25].
+inline std::string RandomQ8Blocks(Rng& rng, size_t count) {
+  std::string out;
+  for (size_t i = 0; i < count; ++i) {
+    if (i % 32 == 0) out.append("\0\x18", 2);  // The half 2^-9.
+    out.push_back(static_cast<char>(rng.Between(-127, 127)));
   }
   return out;
 }
@@ -74,7 +85,7 @@ inline void WriteTinyConfig(GgufWriter& writer, const TinyShape& shape, const st
   if (arch == "gemma3") writer.Uint("gemma3.attention.sliding_window", shape.window);
 }
 
-// Every tensor of a llama or gemma3 model of this shape, F32 with random values.
+// Every tensor of a llama or gemma3 model of this shape, with random values.
 inline void WriteTinyTensors(GgufWriter& writer, const TinyShape& shape, const std::string& arch,
                              uint64_t seed = 1) {
   Rng rng(seed);
@@ -87,7 +98,11 @@ inline void WriteTinyTensors(GgufWriter& writer, const TinyShape& shape, const s
   const auto vector = [&](const std::string& name, uint64_t cols) {
     writer.Tensor(name, {cols}, 0, RandomFloats(rng, cols, 1.0f));
   };
-  matrix("token_embd.weight", d, shape.vocab);
+  if (shape.q8_head) {
+    writer.Tensor("token_embd.weight", {d, shape.vocab}, 8, RandomQ8Blocks(rng, d * shape.vocab));
+  } else {
+    matrix("token_embd.weight", d, shape.vocab);
+  }
   for (uint32_t i = 0; i < shape.layers; ++i) {
     const std::string blk = "blk." + std::to_string(i) + ".";
     vector(blk + "attn_norm.weight", d);
