@@ -41,7 +41,7 @@ class HelpTest(ProgramTest):
             self.assertIn(option, text)
 
     def test_a_group_names_its_members(self):
-        self.assertIn("Measure speed: model, serve", self.works("--help").stdout.decode())
+        self.assertIn("Measure speed: model, kernels, serve", self.works("--help").stdout.decode())
 
     def test_no_command(self):
         self.fails(says="no command")
