@@ -85,7 +85,7 @@ class SpeculationTest(unittest.TestCase):
                     self.assertGreater(proposed, 0)
                 if mode == "ngram":
                     self.assertGreater(accepted, 200)
-                    self.assertLess(accepted, proposed)
+                    self.assertLessEqual(accepted, proposed)  # Gemma quotes so well that all may be right.
                     self.assertLess(metrics["kvasir_engine_steps_total"], steps - 50)
                 steps = metrics["kvasir_engine_steps_total"]
             for mode in "ngram", "auto":
