@@ -14,32 +14,13 @@
 
 #include "base/rng.h"
 #include "kernels/isa.h"
+#include "kernels/q8_file_for_test.h"
 #include "kernels/row_ops.h"
 
 namespace kvasir {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-// Rows of Q8_0 blocks in file form, made from any floats.
-std::vector<std::byte> FileOf(const std::vector<float>& values) {
-  std::vector<std::byte> file;
-  for (size_t b = 0; b < values.size(); b += 32) {
-    float largest = 0;
-    for (size_t i = 0; i < 32; ++i) largest = std::max(largest, std::abs(values[b + i]));
-    const uint16_t half = HalfFromFloat(largest / 127);
-    const float scale = FloatFromHalf(half);
-    std::byte block[34];
-    std::memcpy(block, &half, 2);
-    for (size_t i = 0; i < 32; ++i) {
-      const float code = scale == 0 ? 0 : std::round(values[b + i] / scale);
-      block[2 + i] =
-          static_cast<std::byte>(static_cast<int8_t>(std::min(127.0f, std::max(-127.0f, code))));
-    }
-    file.insert(file.end(), block, block + 34);
-  }
-  return file;
-}
 
 // A head, its sketch, and both sides of the inequality.
 class Head {
@@ -145,7 +126,7 @@ TEST_F(HeadSketchTest, BoundsEveryLogitOnEveryInstructionSet) {
     for (const Isa isa : SupportedIsas()) {
       SetActiveIsa(isa);
       Rng own(seed + 1);
-      Head head(FileOf(Normals(own, size_t{rows} * cols, 0.03f)), rows, cols, weights);
+      Head head(Q8FileOf(Normals(own, size_t{rows} * cols, 0.03f)), rows, cols, weights);
       ASSERT_TRUE(head.built());
       std::vector<std::vector<float>> h;
       const uint64_t batch = own.Between(1, 14);
@@ -164,7 +145,7 @@ TEST_F(HeadSketchTest, TheMarginIsSmall) {
   Rng rng(5);
   const uint32_t rows = 2048, cols = 640;
   const std::vector<float> weights = ChannelWeights(rng, cols);
-  Head head(FileOf(Normals(rng, size_t{rows} * cols, 0.04f)), rows, cols, weights);
+  Head head(Q8FileOf(Normals(rng, size_t{rows} * cols, 0.04f)), rows, cols, weights);
   const std::vector<float> h = Activation(rng, weights);
   head.Compute({h});
   double h_square = 0;
@@ -180,7 +161,7 @@ TEST_F(HeadSketchTest, BatchesAndRangesDoNotChangeABound) {
   Rng rng(9);
   const uint32_t rows = 100, cols = 256;
   const std::vector<float> weights = ChannelWeights(rng, cols);
-  Head head(FileOf(Normals(rng, size_t{rows} * cols, 0.05f)), rows, cols, weights);
+  Head head(Q8FileOf(Normals(rng, size_t{rows} * cols, 0.05f)), rows, cols, weights);
   std::vector<std::vector<float>> h;
   for (int r = 0; r < 8; ++r) h.push_back(Activation(rng, weights));
   head.Compute(h);
@@ -221,7 +202,7 @@ TEST_F(HeadSketchTest, HostileRowsStayBounded) {
       }
     }
     const std::vector<float> weights = ChannelWeights(rng, cols);
-    Head head(FileOf(values), rows, cols, weights);
+    Head head(Q8FileOf(values), rows, cols, weights);
     ASSERT_TRUE(head.built());
     std::vector<std::vector<float>> h;
     for (int r = 0; r < 6; ++r) h.push_back(Activation(rng, weights));
@@ -243,7 +224,7 @@ TEST_F(HeadSketchTest, ActivationsAlongTheRemainderStayBounded) {
   const uint32_t rows = 64, cols = 128;
   const std::vector<float> values = Normals(rng, size_t{rows} * cols, 0.05f);
   const std::vector<float> weights(cols, 1.0f);
-  Head head(FileOf(values), rows, cols, weights);
+  Head head(Q8FileOf(values), rows, cols, weights);
   for (uint32_t o = 0; o < rows; ++o) {
     // The remainder of a 4-bit code, as an outsider guesses it.
     std::vector<float> h(cols);
@@ -266,7 +247,7 @@ TEST_F(HeadSketchTest, ActivationsWithoutABoundAreToldApart) {
   Rng rng(2);
   const uint32_t rows = 32, cols = 128;
   const std::vector<float> weights(cols, 1.0f);
-  Head head(FileOf(Normals(rng, size_t{rows} * cols, 0.05f)), rows, cols, weights);
+  Head head(Q8FileOf(Normals(rng, size_t{rows} * cols, 0.05f)), rows, cols, weights);
   std::vector<std::vector<float>> h(6, Activation(rng, weights));
   h[1][5] = kInf;
   h[2][100] = std::numeric_limits<float>::quiet_NaN();
@@ -283,7 +264,7 @@ TEST_F(HeadSketchTest, WeightsWithoutABoundRefuseTheSketch) {
   const std::vector<float> values = Normals(rng, size_t{rows} * cols, 0.05f);
   const std::vector<float> weights(cols, 1.0f);
   for (const uint16_t half : {0x7C00, 0xFC00, 0x7E00}) {
-    std::vector<std::byte> file = FileOf(values);
+    std::vector<std::byte> file = Q8FileOf(values);
     std::memcpy(&file[size_t{20} * 4 * 34], &half, 2);
     EXPECT_FALSE(Head(file, rows, cols, weights).built()) << half;
   }

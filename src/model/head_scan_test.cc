@@ -13,29 +13,11 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "kernels/q8_file_for_test.h"
 #include "kernels/row_ops.h"
 
 namespace kvasir {
 namespace {
-
-std::vector<std::byte> FileOf(const std::vector<float>& values) {
-  std::vector<std::byte> file;
-  for (size_t b = 0; b < values.size(); b += 32) {
-    float largest = 0;
-    for (size_t i = 0; i < 32; ++i) largest = std::max(largest, std::abs(values[b + i]));
-    const uint16_t half = HalfFromFloat(largest / 127);
-    const float scale = FloatFromHalf(half);
-    std::byte block[34];
-    std::memcpy(block, &half, 2);
-    for (size_t i = 0; i < 32; ++i) {
-      const float code = scale == 0 ? 0 : std::round(values[b + i] / scale);
-      block[2 + i] =
-          static_cast<std::byte>(static_cast<int8_t>(std::min(127.0f, std::max(-127.0f, code))));
-    }
-    file.insert(file.end(), block, block + 34);
-  }
-  return file;
-}
 
 struct Answer {
   uint32_t index;
@@ -47,7 +29,7 @@ class ScannedHead {
  public:
   ScannedHead(const std::vector<float>& values, uint32_t rows, uint32_t cols, int workers)
       : rows_(rows), cols_(cols), team_(workers) {
-    const std::vector<std::byte> file = FileOf(values);
+    const std::vector<std::byte> file = Q8FileOf(values);
     matrix_ = {WeightFormat::kQ8_0, rows, cols, nullptr};
     packed_ =
         *HugeBuffer::Allocate(matrix_.panel_count() * PackedPanelBytes(WeightFormat::kQ8_0, cols));
