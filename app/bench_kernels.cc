@@ -21,6 +21,7 @@
 #include "option_values.h"
 #include "output.h"
 #include "terminal.h"
+#include "timing.h"
 
 namespace kvasir {
 namespace {
@@ -292,13 +293,12 @@ class BenchKernelsCommand : public Command {
       for (int i = 0; i < repeats_; ++i) {
         seconds.push_back(product.Time(team, matrices, passes) / passes);
       }
-      std::sort(seconds.begin(), seconds.end());
-      const double median = seconds[seconds.size() / 2];
+      const Timing timing = Summarise(seconds);
       const double copies = static_cast<double>(matrices.copies());
       const double macs = copies * shape.out_rows * shape.cols * row_count;
-      results->push_back({format, shape, row_count, macs / median * 1e-9,
-                          copies * static_cast<double>(matrices.bytes()) / median * 1e-9,
-                          (seconds.back() - seconds.front()) / median});
+      results->push_back({format, shape, row_count, macs / timing.median_s * 1e-9,
+                          copies * static_cast<double>(matrices.bytes()) / timing.median_s * 1e-9,
+                          timing.spread});
     }
     return OkStatus();
   }

@@ -12,24 +12,10 @@
 #include "option_values.h"
 #include "output.h"
 #include "terminal.h"
+#include "timing.h"
 
 namespace kvasir {
 namespace {
-
-struct Timing {
-  double median_s = 0.0;
-  double spread = 0.0;  // (slowest - fastest) / median.
-};
-
-Timing Summarise(std::vector<double> seconds) {
-  std::sort(seconds.begin(), seconds.end());
-  const size_t half = seconds.size() / 2;
-  Timing timing;
-  timing.median_s =
-      seconds.size() % 2 == 1 ? seconds[half] : 0.5 * (seconds[half - 1] + seconds[half]);
-  timing.spread = (seconds.back() - seconds.front()) / timing.median_s;
-  return timing;
-}
 
 struct PrefillResult {
   Timing timing;
