@@ -369,7 +369,7 @@ class ServeCommand : public Command {
     const LoadedModel& model = *serving.opened.model;
     Say(fmt::format("kvasir: ready on http://{} (context {} tokens, KV memory {} MiB, {} threads)",
                     server.address(), model.context_tokens(),
-                    serving.opened.model->kv().arena_bytes() >> 20,
+                    serving.opened.model->kv().usage().total >> 20,
                     serving.opened.model->team().worker_count()));
     const bool chat = serving.served->chat_template.has_value();
     const bool keys = !api_keys_.empty() || !api_key_file_.empty();

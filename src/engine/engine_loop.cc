@@ -137,7 +137,7 @@ void EngineLoop::PublishSnapshot(uint64_t rows, TimeUs elapsed_us) {
   snapshot_.groups.resize(kv_.layout().group_count());
   for (uint32_t group = 0; group < snapshot_.groups.size(); ++group) {
     snapshot_.groups[group] = {kv_.block_count(group), kv_.free_blocks(group),
-                               kv_.tree_only_blocks(group)};
+                               kv_.idle_blocks(group)};
   }
   if (rows > 0) {
     snapshot_.last_step_rows = rows;

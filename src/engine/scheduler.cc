@@ -28,6 +28,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, const CostModel::Options& 
   // The steady step must not grow them.
   queue_.reserve(options.max_queue + options.max_batch);
   running_.reserve(options.max_batch);
+  demands_.reserve(options.max_batch);
   decode_.reserve(options.max_batch);
   prefill_.reserve(options.max_batch);
   drafting_.reserve(options.max_batch);
@@ -60,12 +61,10 @@ Status Scheduler::Submit(GenerateRequest request, TimeUs now) {
   }
   const uint64_t tokens = std::min<uint64_t>(
       uint64_t{request.prompt.size()} + request.options.max_new_tokens, kv_.max_sequence_tokens());
-  // One block more than the tokens fill: a hit inside a shared block needs a copy of it.
-  const uint64_t blocks = (tokens + kv_.layout().block_tokens - 1) / kv_.layout().block_tokens + 1;
-  if (blocks > kv_.block_count(0)) {
+  if (tokens > kv_.most_tokens_alone()) {
     return InvalidArgument(
-        "prompt and max_tokens together are {} tokens, more than the KV memory of {} tokens holds",
-        tokens, uint64_t{kv_.block_count(0)} * kv_.layout().block_tokens);
+        "prompt and max_tokens together are {} tokens, more than the {} that the KV memory holds",
+        tokens, kv_.most_tokens_alone());
   }
   // The last token is chosen and never computed: a prompt that asks for no more than one may fill
   // the context (to be scored, say).

@@ -135,7 +135,7 @@ class Scheduler {
   Choice* NextInLine(TimeUs now);
   bool WaitsForAnother(Choice& choice);
   bool TryStart(Choice& choice, TimeUs now);
-  bool FitsNow(const Choice& choice) const;
+  bool FitsNow();
   int64_t QueuePriority(const Choice& choice, TimeUs now, int64_t best) const;
   int64_t BestPriority() const;
   void NoteDivergence(Request& request, std::span<const TokenId> prompt) const;
@@ -178,7 +178,8 @@ class Scheduler {
   std::vector<Choice*> prefill_;
   std::vector<Choice*> drafting_;  // By entry of drafts_.
   std::vector<Draft> drafts_;
-  std::vector<Choice*> planned_;  // By batch sequence.
+  std::vector<Choice*> planned_;   // By batch sequence.
+  std::vector<KvDemand> demands_;  // Scratch of FitsNow.
   std::vector<uint32_t> tenant_running_;
   struct HashOfBlock {
     size_t operator()(const BlockHash& hash) const;

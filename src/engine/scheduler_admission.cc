@@ -77,25 +77,15 @@ bool Scheduler::WaitsForAnother(Choice& choice) {
   return true;
 }
 
-bool Scheduler::FitsNow(const Choice& choice) const {
+bool Scheduler::FitsNow() {
   // With nothing else running everything but its own blocks can be evicted, and Submit has seen
   // that it fits.
   if (running_.size() <= 1) return true;
-  const uint32_t block_tokens = kv_.layout().block_tokens;
-  for (uint32_t group = 0; group < kv_.layout().group_count(); ++group) {
-    const uint32_t window = kv_.layout().groups[group].window;
-    uint64_t wanted = 0;
-    for (const Choice* other : running_) {
-      uint64_t tokens = other->sequence->known().size() + 1;
-      if (window > 0) tokens = std::min<uint64_t>(tokens, window + options_.max_batch_tokens);
-      // One more block each: for the next one to grow into, or the copy of a shared one.
-      const uint64_t blocks = (tokens + block_tokens - 1) / block_tokens + 1;
-      const uint64_t held = kv_.table(other->kv, group).held_count();
-      wanted += blocks > held ? blocks - held : 0;
-    }
-    if (wanted > kv_.available_blocks(group)) return false;
+  demands_.clear();
+  for (const Choice* other : running_) {
+    demands_.push_back({other->kv, static_cast<uint32_t>(other->sequence->known().size()) + 1});
   }
-  return true;
+  return kv_.FitsTogether(demands_, options_.max_batch_tokens);
 }
 
 bool Scheduler::TryStart(Choice& choice, TimeUs now) {
@@ -121,7 +111,7 @@ bool Scheduler::TryStart(Choice& choice, TimeUs now) {
   choice.last_rows_at = now;
   running_.push_back(&choice);
   ++tenant_running_[request.want.tenant];
-  while (!FitsNow(choice)) {
+  while (!FitsNow()) {
     Choice* worst = WorstRunning();
     if (worst != &choice && make_room()) continue;
     StopRunning(choice);

@@ -256,8 +256,7 @@ class Harness {
     cache_->CheckInvariants();
     EXPECT_EQ(cache_->open_sequences(), 0u);
     for (uint32_t group = 0; group < 2; ++group) {
-      EXPECT_EQ(cache_->free_blocks(group) + cache_->tree_only_blocks(group),
-                cache_->block_count(group))
+      EXPECT_EQ(cache_->free_blocks(group) + cache_->idle_blocks(group), cache_->block_count(group))
           << "blocks leaked in group " << group;
     }
   }

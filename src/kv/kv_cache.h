@@ -1,19 +1,17 @@
 // KvCache: the KV of all running sequences and of every prefix worth keeping, in fixed memory.
 //
-// Combines a BlockArena and a BlockPool per group, a BlockTable per sequence and group, and one
-// PrefixTree. A sequence has `computed` tokens; a step is Reserve (make slots writable), run the
-// model (kernels write through table addresses), Commit (those tokens count now). Full blocks are
-// published to the tree at Commit and are immutable from then on; equal content is kept once.
+// The one interface behind which the strategies of `--kv-strategy` lie (kv_strategy.h has their
+// table, docs/STRATEGIES.md what each costs). A sequence has `computed` tokens; a step is Reserve
+// (make slots writable), run the model (kernels write through table addresses), Commit (those
+// tokens count now). Whatever the strategy, kernels find KV through block tables.
 //
-// Rules:
-//  - A block is written only while one sequence is its sole owner. Reserve copies a shared partial
-//    block first (copy-on-write): after Fork, or after a hit that ends inside a cached block.
-//  - A block is evicted only while the tree is its sole owner: in a window group any block, in
-//    group 0 leaves first, least recently used first (a node takes its window blocks with it).
-//  - A hit of n tokens needs the group 0 blocks of [0, n) and the window blocks of the last
-//    window - 1 tokens before n; Open finds the largest such n.
-// Addresses in a table may change at Reserve and Commit (a copy, or a twin already cached), so read
-// the table after Reserve and forget it at Commit.
+// Rules of every strategy:
+//  - A block is written only while one sequence is its sole owner. Content that others can find is
+//    immutable.
+//  - Reuse is exact: Open gives KV that was computed for the very same tokens, or none.
+//  - The memory is sized at Create and never grows.
+// Addresses in a table may change at Reserve and Commit (a copy, a move, or a twin already cached),
+// so read the table after Reserve and forget it at Commit.
 // Thread: engine loop only. After Create nothing allocates on the heap.
 #ifndef KVASIR_KV_KV_CACHE_H_
 #define KVASIR_KV_KV_CACHE_H_
@@ -27,27 +25,36 @@
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "kv/block_arena.h"
 #include "kv/block_hash.h"
-#include "kv/block_pool.h"
 #include "kv/block_table.h"
 #include "kv/kv_layout.h"
-#include "kv/prefix_tree.h"
+#include "kv/kv_strategy.h"
 
 namespace kvasir {
 
 // Totals since Create.
 struct KvCounters {
-  uint64_t queries = 0;       // Open calls.
+  uint64_t queries = 0;       // Open calls that found a place.
   uint64_t query_tokens = 0;  // Their prompt tokens.
-  uint64_t hits = 0;          // Open calls that reused anything.
+  uint64_t hits = 0;          // Those that reused anything.
   uint64_t hit_tokens = 0;    // Tokens they reused.
   uint64_t committed_tokens = 0;
-  uint64_t published_nodes = 0;  // Blocks of group 0 that entered the tree.
-  uint64_t duplicate_nodes = 0;  // Full blocks computed though the tree had them already.
+  uint64_t published_nodes = 0;  // Blocks of group 0 that others can find from then on.
+  uint64_t duplicate_nodes = 0;  // Full blocks computed though the cache had them already.
   uint64_t copies = 0;           // Blocks copied by copy-on-write, all groups.
+  uint64_t moves = 0;            // Blocks moved to make or find room, all groups.
   uint64_t failed_reserves = 0;
   std::array<uint64_t, kMaxKvGroups> evictions{};  // Blocks, by group.
+};
+
+// The memory of the moment, in bytes of all groups.
+struct KvUsage {
+  uint64_t total = 0;         // total = reserved + free.
+  uint64_t reserved = 0;      // Held by sequences or by what is cached.
+  uint64_t used = 0;          // Of the reserved: slots that hold the KV of a token.
+  uint64_t idle = 0;          // Of the reserved: cached, needed by no running sequence.
+  uint64_t largest_free = 0;  // Longest run of free memory that one sequence could get.
+  uint64_t wasted() const { return reserved - used; }  // Internal: reserved, and holds nothing.
 };
 
 // Where a prompt leaves a cached branch.
@@ -57,9 +64,16 @@ struct KvDivergence {
   uint32_t cached_count = 0;
 };
 
+// A running sequence and the tokens that it will have computed soon.
+struct KvDemand {
+  SequenceId id;
+  uint32_t tokens = 0;
+};
+
 class KvCache {
  public:
   struct Options {
+    KvStrategy strategy = KvStrategy::kPaged;
     KvLayout layout;
     // Bytes of blocks of all groups together, a hard limit (bookkeeping, about 250 bytes a block,
     // comes on top). Every group gets the same number of blocks, so that a group's share is
@@ -72,127 +86,103 @@ class KvCache {
   };
 
   // kInvalidArgument when the layout is wrong, a limit is 0, or the memory cannot hold one block of
-  // each group; kResourceExhausted when it cannot be mapped.
+  // each group (static: one region); kResourceExhausted when it cannot be mapped.
   static StatusOr<std::unique_ptr<KvCache>> Create(const Options& options);
-  ~KvCache();
+  virtual ~KvCache() = default;
+  KvCache(const KvCache&) = delete;
+  KvCache& operator=(const KvCache&) = delete;
 
   // Starts a sequence with the longest cached prefix of `prompt`, but at most all tokens but one:
-  // the last one must be computed to know what follows. computed() says how many were reused; no
-  // block is allocated. `root` names model, format and tenant (RootHash). nullopt when
-  // max_sequences are open. REQUIRES: prompt.size() <= max_sequence_tokens. O(prompt).
-  std::optional<SequenceId> Open(const BlockHash& root, std::span<const TokenId> prompt);
+  // the last one must be computed to know what follows. computed() says how many were reused.
+  // `root` names model, format and tenant (RootHash). `most_tokens` is what the sequence can come
+  // to at most (prompt and answer), 0 when nobody knows: contiguous strategies reserve by it.
+  // nullopt when there is no place now: max_sequences are open, or no region is free.
+  // REQUIRES: prompt.size() <= max_sequence_tokens. O(prompt), static and dynamic also O(slots *
+  // prompt).
+  virtual std::optional<SequenceId> Open(const BlockHash& root, std::span<const TokenId> prompt,
+                                         uint32_t most_tokens) = 0;
+  std::optional<SequenceId> Open(const BlockHash& root, std::span<const TokenId> prompt) {
+    return Open(root, prompt, 0);
+  }
 
   // How many tokens Open would reuse now. Changes nothing. O(tokens).
-  uint32_t MatchTokens(const BlockHash& root, std::span<const TokenId> tokens) const;
+  virtual uint32_t MatchTokens(const BlockHash& root, std::span<const TokenId> tokens) const = 0;
 
   // The first token at which `tokens` leave the cached branch that they follow longest: the branch
   // goes on, but with another token. nullopt when nothing of them is cached, when they end or go on
   // where the cached branch ends, and when the branch was evicted. Changes nothing. O(tokens).
-  std::optional<KvDivergence> DivergedAt(const BlockHash& root,
-                                         std::span<const TokenId> tokens) const;
+  virtual std::optional<KvDivergence> DivergedAt(const BlockHash& root,
+                                                 std::span<const TokenId> tokens) const = 0;
 
   // How the newest cached branch that has the sequence's tokens and then `next` goes on; returns
   // how many tokens of it `out` got. Changes nothing.
-  uint32_t Continuation(SequenceId id, std::span<const TokenId> next, std::span<TokenId> out) const;
+  virtual uint32_t Continuation(SequenceId id, std::span<const TokenId> next,
+                                std::span<TokenId> out) const = 0;
 
   // Makes the slots of positions [computed, computed + token_count) writable in all groups:
-  // allocates, evicts, copies a shared partial block. False when the memory cannot be had; nothing
-  // changed then, except that nothing is reserved any more. REQUIRES: computed + token_count <=
-  // max_sequence_tokens.
-  [[nodiscard]] bool Reserve(SequenceId id, uint32_t token_count);
+  // allocates, evicts, moves, copies a shared partial block. False when the memory cannot be had;
+  // nothing changed then, except that nothing is reserved any more. REQUIRES: computed +
+  // token_count <= max_sequence_tokens.
+  [[nodiscard]] virtual bool Reserve(SequenceId id, uint32_t token_count) = 0;
 
   // The KV of `tokens` was written to the first reserved slots. Advances computed, publishes blocks
   // that became full, lets go of blocks that left the window; ends the reservation (unused blocks
   // stay with the sequence for the next one). REQUIRES: tokens.size() <= what was reserved.
-  void Commit(SequenceId id, std::span<const TokenId> tokens);
+  virtual void Commit(SequenceId id, std::span<const TokenId> tokens) = 0;
 
   // Forgets computed tokens from `token_count` on, and lets go of reserved blocks beyond.
   // REQUIRES: truncate_floor(id) <= token_count <= computed(id).
-  void Truncate(SequenceId id, uint32_t token_count);
+  virtual void Truncate(SequenceId id, uint32_t token_count) = 0;
   // The last full block's end, or what the sequence began with if that is more.
-  uint32_t truncate_floor(SequenceId id) const;
+  virtual uint32_t truncate_floor(SequenceId id) const = 0;
 
-  // A second sequence with the same computed tokens, sharing every block; whoever first writes to
-  // the shared partial block copies it. Ends the reservation of `id`. nullopt when max_sequences
-  // are open.
-  std::optional<SequenceId> Fork(SequenceId id);
+  // A second sequence with the same computed tokens. Strategies that share let both have every
+  // block until one writes to the partial one; the others copy. Ends the reservation of `id`.
+  // nullopt when there is no place now.
+  virtual std::optional<SequenceId> Fork(SequenceId id) = 0;
 
-  // Ends a sequence. Its full blocks are in the tree already; its partial block goes there too, as
-  // a leaf that a longer prompt may start from. All of it stays until evicted.
-  void Close(SequenceId id);
+  // Ends a sequence. What it computed stays findable until the memory is wanted for others.
+  virtual void Close(SequenceId id) = 0;
 
-  // Drops everything that only the tree owns; returns the number of nodes. O(nodes log nodes).
-  uint32_t EvictAll();
+  // Drops everything that no running sequence needs; returns the number of blocks of group 0.
+  virtual uint32_t EvictAll() = 0;
 
-  uint32_t computed(SequenceId id) const;
-  uint32_t reserved(SequenceId id) const;  // Writable slots after computed; 0 outside a step.
+  virtual uint32_t computed(SequenceId id) const = 0;
+  // Writable slots after computed; 0 outside a step.
+  virtual uint32_t reserved(SequenceId id) const = 0;
   // By position / block_tokens; addresses() is what attention reads.
-  const BlockTable& table(SequenceId id, uint32_t group) const;
+  virtual const BlockTable& table(SequenceId id, uint32_t group) const = 0;
+
+  // Whether all of these could be grown to their tokens now, in steps of `step_tokens` at most,
+  // with everything evicted that no sequence needs. Others that are open keep what they have.
+  virtual bool FitsTogether(std::span<const KvDemand> demands, uint32_t step_tokens) const = 0;
+  // Tokens of the longest sequence that could be held were it alone; at most max_sequence_tokens.
+  virtual uint32_t most_tokens_alone() const = 0;
+  // Whether Open can reuse what a still running sequence has computed. Waiting for another
+  // request's blocks (in-flight dedupe) makes sense only then.
+  virtual bool shares_running() const = 0;
+
+  virtual uint32_t open_sequences() const = 0;
+  virtual uint32_t block_count(uint32_t group) const = 0;
+  virtual uint32_t free_blocks(uint32_t group) const = 0;
+  // Cached, and needed by no running sequence: what eviction could free.
+  virtual uint32_t idle_blocks(uint32_t group) const = 0;
+  virtual KvUsage usage() const = 0;  // O(open sequences).
+  virtual const KvCounters& counters() const = 0;
+
+  // Crashes on the first broken rule. O(blocks + table entries): for tests and debug builds.
+  virtual void CheckInvariants() const = 0;
 
   const KvLayout& layout() const { return layout_; }
   uint32_t max_sequence_tokens() const { return max_sequence_tokens_; }
-  uint32_t open_sequences() const;
-  uint32_t block_count(uint32_t group) const { return groups_[group]->pool.block_count(); }
-  uint32_t free_blocks(uint32_t group) const { return groups_[group]->pool.free_count(); }
-  // Held by the tree alone: what eviction could free.
-  uint32_t tree_only_blocks(uint32_t group) const { return tree_->idle_count(group); }
-  // What a Reserve could get now.
-  uint32_t available_blocks(uint32_t group) const;
-  uint64_t arena_bytes() const;
-  const KvCounters& counters() const { return counters_; }
 
-  // Crashes on the first broken rule. O(blocks + table entries): for tests and debug builds.
-  void CheckInvariants() const;
+ protected:
+  explicit KvCache(const Options& options)
+      : layout_(options.layout), max_sequence_tokens_(options.max_sequence_tokens) {}
 
  private:
-  struct Group {
-    BlockArena arena;
-    BlockPool pool;
-    uint32_t window = 0;
-  };
-  struct Sequence;  // kv_cache_sequence.h
-  struct Demand;
-
-  KvCache(const Options& options, std::vector<std::unique_ptr<Group>> groups,
-          std::unique_ptr<PrefixTree> tree);
-
-  Sequence& At(SequenceId id);
-  const Sequence& At(SequenceId id) const;
-  std::optional<SequenceId> TakeSlot();
-  uint32_t BlocksFor(uint32_t token_count) const;
-  uint32_t TruncateFloor(const Sequence& sequence) const;
-  uint32_t FirstNeeded(uint32_t group, uint32_t position) const;
-
-  uint32_t FindPrefix(const BlockHash& root, std::span<const TokenId> tokens) const;
-  std::span<const TokenId> FollowFullBlocks(std::span<const TokenId> tokens, NodeId* node) const;
-  uint32_t LimitByWindow(uint32_t group, uint32_t token_count) const;
-  void PublishFull(Sequence& sequence);
-  void PublishPartial(Sequence& sequence);
-  NodeId InsertTail(const Sequence& sequence, uint32_t index, const BlockHash& name);
-  void EraseSuperseded(NodeId parent, std::span<const TokenId> tokens);
-  void ShareBlock(Sequence& sequence, uint32_t group, uint32_t index, NodeId node);
-
-  bool NeedsCopy(const Sequence& sequence, uint32_t group) const;
-  bool PlanDemand(const Sequence& sequence, uint32_t token_count, uint32_t group,
-                  Demand* demand) const;
-  void CopyShared(Sequence& sequence, uint32_t group, uint32_t index);
-  void DropBeforeWindow(Sequence& sequence);
-  void EvictUntilFree(uint32_t group, uint32_t block_count);
-  void TakeFromTree(uint32_t group, NodeId node);
-  void EraseNode(NodeId node);
-  void PinBlock(uint32_t group, BlockId id);
-  void UnpinBlock(uint32_t group, BlockId id);
-  void CheckSequence(const Sequence& sequence) const;
-
-  KvLayout layout_;
-  uint32_t max_sequence_tokens_;
-  std::vector<std::unique_ptr<Group>> groups_;
-  std::unique_ptr<PrefixTree> tree_;
-  std::vector<std::unique_ptr<Sequence>> sequences_;  // [max_sequences]
-  std::vector<uint32_t> free_slots_;
-  mutable std::vector<NodeId> path_;  // Nodes of the prefix found by FindPrefix.
-  uint64_t clock_ = 0;                // Counts uses; the order of eviction.
-  KvCounters counters_;
+  const KvLayout layout_;
+  const uint32_t max_sequence_tokens_;
 };
 
 }  // namespace kvasir

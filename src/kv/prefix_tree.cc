@@ -203,6 +203,7 @@ NodeId PrefixTree::Insert(NodeId parent_node, const BlockHash& hash,
     if (blocks[group] == kNoBlock) continue;
     KV_CHECK_EQ(owner(group, blocks[group]), kNoNode);
     owner_[group][Index(blocks[group])] = id;
+    empty_slots_[group] += block_tokens_ - node.token_count;
   }
   std::copy(tokens.begin(), tokens.end(),
             tokens_.begin() + static_cast<ptrdiff_t>(Index(blocks[0]) * size_t{block_tokens_}));
@@ -218,6 +219,7 @@ void PrefixTree::Erase(NodeId id) {
     if (node.blocks[group] == kNoBlock) continue;
     if (node.idle[group]) MarkBusy(id, group);
     owner_[group][Index(node.blocks[group])] = kNoNode;
+    empty_slots_[group] -= block_tokens_ - node.token_count;
   }
   const NodeId parent_node = node.parent;
   Node& above = At(parent_node);
@@ -242,6 +244,7 @@ void PrefixTree::AttachBlock(NodeId id, uint32_t group, BlockId block) {
   KV_CHECK_EQ(owner(group, block), kNoNode);
   At(id).blocks[group] = block;
   owner_[group][Index(block)] = id;
+  empty_slots_[group] += block_tokens_ - At(id).token_count;
 }
 
 void PrefixTree::DetachBlock(NodeId id, uint32_t group) {
@@ -252,6 +255,7 @@ void PrefixTree::DetachBlock(NodeId id, uint32_t group) {
   if (At(id).idle[group]) MarkBusy(id, group);
   At(id).blocks[group] = kNoBlock;
   owner_[group][Index(block)] = kNoNode;
+  empty_slots_[group] -= block_tokens_ - At(id).token_count;
 }
 
 void PrefixTree::MarkIdle(NodeId id, uint32_t group, uint64_t stamp) {
@@ -327,6 +331,7 @@ void PrefixTree::CheckInvariants() const {
   uint32_t used = 0;
   std::array<uint32_t, kMaxKvGroups> idle{};
   std::array<uint32_t, kMaxKvGroups> held{};
+  std::array<uint64_t, kMaxKvGroups> empty{};
   for (uint32_t i = 0; i < nodes_.size(); ++i) {
     if (!nodes_[i].used) continue;
     ++used;
@@ -334,7 +339,9 @@ void PrefixTree::CheckInvariants() const {
     if (is_root(NodeId{i})) ++roots;
     for (uint32_t group = 0; group < group_count_; ++group) {
       if (nodes_[i].idle[group]) ++idle[group];
-      if (nodes_[i].blocks[group] != kNoBlock) ++held[group];
+      if (nodes_[i].blocks[group] == kNoBlock) continue;
+      ++held[group];
+      empty[group] += is_root(NodeId{i}) ? 0 : block_tokens_ - nodes_[i].token_count;
     }
   }
   KV_CHECK_EQ(roots, root_count_);
@@ -342,6 +349,7 @@ void PrefixTree::CheckInvariants() const {
   KV_CHECK_EQ(held[0], node_count_);
   for (uint32_t group = 0; group < group_count_; ++group) {
     KV_CHECK_EQ(idle[group], idle_count_[group]);
+    KV_CHECK_EQ(empty[group], empty_slots_[group]);
     victims_[group].CheckInvariants();
     const auto owned = std::count_if(owner_[group].begin(), owner_[group].end(),
                                      [](NodeId node) { return node != kNoNode; });

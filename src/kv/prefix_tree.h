@@ -101,6 +101,8 @@ class PrefixTree {
   std::span<const TokenId> tokens(NodeId node) const;
   uint32_t node_count() const { return node_count_; }  // Without roots.
   uint32_t root_count() const { return root_count_; }
+  // Slots of its blocks that hold no token: partial nodes have some.
+  uint64_t empty_slots(uint32_t group) const { return empty_slots_[group]; }
 
   // Crashes on the first broken rule. O(nodes).
   void CheckInvariants() const;
@@ -143,6 +145,7 @@ class PrefixTree {
   std::vector<std::vector<NodeId>> owner_;  // [group][block]
   std::vector<EvictionHeap> victims_;       // [group] of block ids.
   std::array<uint32_t, kMaxKvGroups> idle_count_{};
+  std::array<uint64_t, kMaxKvGroups> empty_slots_{};
 };
 
 }  // namespace kvasir

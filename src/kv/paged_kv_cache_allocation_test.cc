@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "base/check.h"
 #include "kv/kv_cache.h"
 
 namespace {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/check.h"
 #include "base/rng.h"
 #include "kv/digest_blocks.h"
 #include "kv/kv_cache.h"
@@ -168,7 +169,7 @@ class Walk {
     const uint32_t count = std::min(room, Below(2) == 0 ? Below(80) : Below(4));
     std::vector<uint32_t> before;
     for (uint32_t g = 0; g < options_.block_counts.size(); ++g) {
-      before.push_back(cache_->available_blocks(g));
+      before.push_back(cache_->free_blocks(g) + cache_->idle_blocks(g));
     }
     const bool done = cache_->Reserve(id, count);
     ASSERT_EQ(cache_->reserved(id), done ? count : 0);
@@ -177,7 +178,8 @@ class Walk {
     if (done && Below(4) != 0) CommitTo(id);
     if (!done) {
       for (uint32_t g = 0; g < before.size(); ++g) {
-        ASSERT_EQ(cache_->available_blocks(g), before[g]) << "a failed Reserve changed something";
+        ASSERT_EQ(cache_->free_blocks(g) + cache_->idle_blocks(g), before[g])
+            << "a failed Reserve changed something";
       }
       // Whoever fits alone never fails: what it shares, it shares with the tree only.
       const uint32_t smallest =
@@ -253,7 +255,7 @@ class Walk {
     if (roomy_) return;
     cache_->EvictAll();
     for (uint32_t group = 0; group < options_.block_counts.size(); ++group) {
-      ASSERT_EQ(cache_->tree_only_blocks(group), 0u);
+      ASSERT_EQ(cache_->idle_blocks(group), 0u);
     }
   }
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "kv/kv_cache.h"
-#include "kv/kv_cache_sequence.h"
+#include "kv/paged_kv_cache.h"
+#include "kv/paged_kv_cache_sequence.h"
 
 namespace kvasir {
 namespace {
@@ -13,15 +13,15 @@ constexpr uint32_t kMostBranches = 32;
 
 // Index of the first block that a sequence with tokens [0, position) must have in this group to
 // compute the token at `position`.
-uint32_t KvCache::FirstNeeded(uint32_t group, uint32_t position) const {
+uint32_t PagedKvCache::FirstNeeded(uint32_t group, uint32_t position) const {
   const uint32_t window = groups_[group]->window;
   if (window == 0 || position < window) return 0;
-  return (position + 1 - window) / layout_.block_tokens;
+  return (position + 1 - window) / layout().block_tokens;
 }
 
 // The largest n <= token_count such that the nodes of path_ have all window blocks that a prefix of
 // n tokens needs.
-uint32_t KvCache::LimitByWindow(uint32_t group, uint32_t token_count) const {
+uint32_t PagedKvCache::LimitByWindow(uint32_t group, uint32_t token_count) const {
   while (token_count > 0) {
     const uint32_t first = FirstNeeded(group, token_count);
     uint32_t end = BlocksFor(token_count);
@@ -29,31 +29,31 @@ uint32_t KvCache::LimitByWindow(uint32_t group, uint32_t token_count) const {
     if (end <= first) return token_count;
     // Block end - 1 is missing, and every n beyond its begin needs it too: its first needed block
     // lies at or before it.
-    token_count = (end - 1) * layout_.block_tokens;
+    token_count = (end - 1) * layout().block_tokens;
   }
   return 0;
 }
 
 // Walks down from *node along whole blocks of `tokens`, appends the nodes to path_, and returns the
 // tokens that are left.
-std::span<const TokenId> KvCache::FollowFullBlocks(std::span<const TokenId> tokens,
-                                                   NodeId* node) const {
+std::span<const TokenId> PagedKvCache::FollowFullBlocks(std::span<const TokenId> tokens,
+                                                        NodeId* node) const {
   path_.clear();
-  while (tokens.size() >= layout_.block_tokens) {
-    const std::span<const TokenId> block = tokens.first(layout_.block_tokens);
+  while (tokens.size() >= layout().block_tokens) {
+    const std::span<const TokenId> block = tokens.first(layout().block_tokens);
     const std::optional<NodeId> child =
         tree_->FindChild(*node, ChildHash(tree_->hash(*node), block), block);
     if (!child.has_value()) break;
     *node = *child;
     path_.push_back(*node);
-    tokens = tokens.subspan(layout_.block_tokens);
+    tokens = tokens.subspan(layout().block_tokens);
   }
   return tokens;
 }
 
-uint32_t KvCache::FindPrefix(const BlockHash& root, std::span<const TokenId> tokens) const {
+uint32_t PagedKvCache::FindPrefix(const BlockHash& root, std::span<const TokenId> tokens) const {
   path_.clear();
-  KV_CHECK_LE(tokens.size(), max_sequence_tokens_);
+  KV_CHECK_LE(tokens.size(), max_sequence_tokens());
   if (tokens.size() < 2) return 0;
   const std::optional<NodeId> root_node = tree_->FindRoot(root);
   if (!root_node.has_value()) return 0;
@@ -63,7 +63,7 @@ uint32_t KvCache::FindPrefix(const BlockHash& root, std::span<const TokenId> tok
   // K and V of a token depend on the tokens before it only, so the first slots of a block serve
   // every prompt that begins like it.
   if (const auto partial = tree_->LongestPartialMatch(
-          node, rest.first(std::min<size_t>(rest.size(), layout_.block_tokens)))) {
+          node, rest.first(std::min<size_t>(rest.size(), layout().block_tokens)))) {
     path_.push_back(partial->node);
     token_count += partial->token_count;
   }
@@ -78,12 +78,12 @@ uint32_t KvCache::FindPrefix(const BlockHash& root, std::span<const TokenId> tok
   return token_count;
 }
 
-uint32_t KvCache::MatchTokens(const BlockHash& root, std::span<const TokenId> tokens) const {
+uint32_t PagedKvCache::MatchTokens(const BlockHash& root, std::span<const TokenId> tokens) const {
   return FindPrefix(root, tokens);
 }
 
-std::optional<KvDivergence> KvCache::DivergedAt(const BlockHash& root,
-                                                std::span<const TokenId> tokens) const {
+std::optional<KvDivergence> PagedKvCache::DivergedAt(const BlockHash& root,
+                                                     std::span<const TokenId> tokens) const {
   const std::optional<NodeId> root_node = tree_->FindRoot(root);
   if (!root_node.has_value()) return std::nullopt;
   NodeId node = *root_node;
@@ -93,7 +93,7 @@ std::optional<KvDivergence> KvCache::DivergedAt(const BlockHash& root,
   uint32_t shared = 0;
   NodeId next = tree_->newest_child(node);
   if (const auto partial = tree_->LongestPartialMatch(
-          node, rest.first(std::min<size_t>(rest.size(), layout_.block_tokens)))) {
+          node, rest.first(std::min<size_t>(rest.size(), layout().block_tokens)))) {
     next = partial->node;
     shared = partial->token_count;
   }
@@ -114,8 +114,8 @@ std::optional<KvDivergence> KvCache::DivergedAt(const BlockHash& root,
   }
 }
 
-uint32_t KvCache::Continuation(SequenceId id, std::span<const TokenId> next,
-                               std::span<TokenId> out) const {
+uint32_t PagedKvCache::Continuation(SequenceId id, std::span<const TokenId> next,
+                                    std::span<TokenId> out) const {
   const Sequence& sequence = At(id);
   // Tokens below the last full block, then `next`: a child must begin with what is left of them.
   const std::array<std::span<const TokenId>, 2> wanted = {sequence.tail_tokens, next};
@@ -127,7 +127,7 @@ uint32_t KvCache::Continuation(SequenceId id, std::span<const TokenId> next,
       const TokenId want = at < wanted[0].size() ? wanted[0][at] : wanted[1][at - wanted[0].size()];
       if (tokens[i] != want) return false;
     }
-    return tokens.size() == layout_.block_tokens || followed + tokens.size() > wanted_count;
+    return tokens.size() == layout().block_tokens || followed + tokens.size() > wanted_count;
   };
   uint32_t count = 0;
   for (NodeId parent = sequence.tail; count < out.size();) {
@@ -147,18 +147,19 @@ uint32_t KvCache::Continuation(SequenceId id, std::span<const TokenId> next,
   return count;
 }
 
-std::optional<SequenceId> KvCache::Open(const BlockHash& root, std::span<const TokenId> prompt) {
+std::optional<SequenceId> PagedKvCache::Open(const BlockHash& root, std::span<const TokenId> prompt,
+                                             uint32_t) {
   const std::optional<SequenceId> id = TakeSlot();
   if (!id.has_value()) return std::nullopt;
   Sequence& sequence = At(*id);
   const uint32_t token_count = FindPrefix(root, prompt);
   sequence.root = tree_->AcquireRoot(root);
-  const uint32_t full_blocks = token_count / layout_.block_tokens;
+  const uint32_t full_blocks = token_count / layout().block_tokens;
   sequence.tail = full_blocks == 0 ? sequence.root : path_[full_blocks - 1];
   sequence.computed = token_count;
   sequence.begun_with = token_count;
   const std::span<const TokenId> tail =
-      prompt.first(token_count).subspan(size_t{full_blocks} * layout_.block_tokens);
+      prompt.first(token_count).subspan(size_t{full_blocks} * layout().block_tokens);
   sequence.tail_tokens.assign(tail.begin(), tail.end());
   for (uint32_t group = 0; group < groups_.size(); ++group) {
     BlockTable& table = sequence.tables[group];
@@ -181,10 +182,10 @@ std::optional<SequenceId> KvCache::Open(const BlockHash& root, std::span<const T
 }
 
 // The tail block is full: its node becomes the new tail.
-void KvCache::PublishFull(Sequence& sequence) {
+void PagedKvCache::PublishFull(Sequence& sequence) {
   const std::span<const TokenId> tokens = sequence.tail_tokens;
-  KV_CHECK_EQ(tokens.size(), layout_.block_tokens);
-  const uint32_t index = sequence.computed / layout_.block_tokens - 1;
+  KV_CHECK_EQ(tokens.size(), layout().block_tokens);
+  const uint32_t index = sequence.computed / layout().block_tokens - 1;
   const BlockHash name = ChildHash(tree_->hash(sequence.tail), tokens);
   const NodeId parent = sequence.tail;
   if (const auto twin = tree_->FindChild(parent, name, tokens)) {
@@ -203,12 +204,12 @@ void KvCache::PublishFull(Sequence& sequence) {
 }
 
 // Partial leaves that the new child of `parent` begins with serve nobody any more.
-void KvCache::EraseSuperseded(NodeId parent, std::span<const TokenId> tokens) {
+void PagedKvCache::EraseSuperseded(NodeId parent, std::span<const TokenId> tokens) {
   while (const auto shorter = tree_->FindIdlePartialPrefix(parent, tokens)) EraseNode(*shorter);
 }
 
 // A node of the tail block and tokens, owned by the tree too.
-NodeId KvCache::InsertTail(const Sequence& sequence, uint32_t index, const BlockHash& name) {
+NodeId PagedKvCache::InsertTail(const Sequence& sequence, uint32_t index, const BlockHash& name) {
   std::array<BlockId, kMaxKvGroups> blocks{};
   for (uint32_t group = 0; group < groups_.size(); ++group) {
     blocks[group] = sequence.tables[group].id(index);
@@ -221,7 +222,7 @@ NodeId KvCache::InsertTail(const Sequence& sequence, uint32_t index, const Block
 
 // Puts the node's block in place of the sequence's own twin of it, or gives the node that one where
 // its own was evicted.
-void KvCache::ShareBlock(Sequence& sequence, uint32_t group, uint32_t index, NodeId node) {
+void PagedKvCache::ShareBlock(Sequence& sequence, uint32_t group, uint32_t index, NodeId node) {
   BlockTable& table = sequence.tables[group];
   const BlockId own = table.id(index);
   const BlockId theirs = tree_->block(node, group);
@@ -237,9 +238,9 @@ void KvCache::ShareBlock(Sequence& sequence, uint32_t group, uint32_t index, Nod
 }
 
 // Keeps the partial block of a sequence that ends as a leaf, unless what is cached begins with it.
-void KvCache::PublishPartial(Sequence& sequence) {
+void PagedKvCache::PublishPartial(Sequence& sequence) {
   const std::span<const TokenId> tokens = sequence.tail_tokens;
-  const uint32_t index = sequence.computed / layout_.block_tokens;
+  const uint32_t index = sequence.computed / layout().block_tokens;
   if (const NodeId node = tree_->owner(0, sequence.tables[0].id(index)); node != kNoNode) {
     // Adopted from the tree and never written to, or published by a fork of this sequence; that one
     // may have gone back a few tokens before it ended.
@@ -254,11 +255,11 @@ void KvCache::PublishPartial(Sequence& sequence) {
   EraseSuperseded(sequence.tail, tokens);
 }
 
-void KvCache::CheckSequence(const Sequence& sequence) const {
-  KV_CHECK_EQ(sequence.tail_tokens.size(), sequence.computed % layout_.block_tokens);
+void PagedKvCache::CheckSequence(const Sequence& sequence) const {
+  KV_CHECK_EQ(sequence.tail_tokens.size(), sequence.computed % layout().block_tokens);
   KV_CHECK_LE(sequence.begun_with, sequence.computed);
-  KV_CHECK_LE(sequence.computed + sequence.reserved, max_sequence_tokens_);
-  const uint32_t full_blocks = sequence.computed / layout_.block_tokens;
+  KV_CHECK_LE(sequence.computed + sequence.reserved, max_sequence_tokens());
+  const uint32_t full_blocks = sequence.computed / layout().block_tokens;
   for (uint32_t group = 0; group < groups_.size(); ++group) {
     const BlockTable& table = sequence.tables[group];
     table.CheckInvariants();
@@ -280,7 +281,7 @@ void KvCache::CheckSequence(const Sequence& sequence) const {
   }
 }
 
-void KvCache::CheckInvariants() const {
+void PagedKvCache::CheckInvariants() const {
   tree_->CheckInvariants();
   uint32_t open = 0;
   for (const auto& sequence : sequences_) {

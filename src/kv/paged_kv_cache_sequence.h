@@ -1,16 +1,16 @@
 // The inside of KvCache that its .cc files share; nobody else includes it.
-#ifndef KVASIR_KV_KV_CACHE_SEQUENCE_H_
-#define KVASIR_KV_KV_CACHE_SEQUENCE_H_
+#ifndef KVASIR_KV_PAGED_KV_CACHE_SEQUENCE_H_
+#define KVASIR_KV_PAGED_KV_CACHE_SEQUENCE_H_
 
 #include <cstdint>
 #include <vector>
 
-#include "kv/kv_cache.h"
+#include "kv/paged_kv_cache.h"
 
 namespace kvasir {
 
 // A running sequence. Its full blocks are exactly the blocks of the nodes from `root` to `tail`.
-struct KvCache::Sequence {
+struct PagedKvCache::Sequence {
   bool open = false;
   NodeId root = kNoNode;
   NodeId tail = kNoNode;             // Node of the last full block; `root` when there is none.
@@ -22,7 +22,7 @@ struct KvCache::Sequence {
 };
 
 // What Reserve takes from one group.
-struct KvCache::Demand {
+struct PagedKvCache::Demand {
   uint32_t fresh = 0;  // New blocks at the table's end.
   bool copy = false;   // The partial block is shared: copy it.
   bool take = false;   // The partial block is shared with the tree only: the tree gives it up.
@@ -30,4 +30,4 @@ struct KvCache::Demand {
 
 }  // namespace kvasir
 
-#endif  // KVASIR_KV_KV_CACHE_SEQUENCE_H_
+#endif  // KVASIR_KV_PAGED_KV_CACHE_SEQUENCE_H_

@@ -1,11 +1,11 @@
-#include "kv/kv_cache.h"
-
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <numeric>
 
+#include "base/check.h"
 #include "kv/digest_blocks.h"
+#include "kv/kv_cache.h"
 
 namespace kvasir {
 namespace {
@@ -106,7 +106,7 @@ TEST(KvCache, BudgetIsAHardLimitInProportionToBytesPerToken) {
   const auto cache = Make(options);
   EXPECT_EQ(cache->block_count(0), 10u);
   EXPECT_EQ(cache->block_count(1), 10u);
-  EXPECT_EQ(cache->arena_bytes(), 30720u);
+  EXPECT_EQ(cache->usage().total, 30720u);
 }
 
 TEST(KvCache, SecondPromptComputesOnlyItsTail) {
@@ -236,7 +236,7 @@ TEST(KvCache, EvictedWindowBlocksCostOnlyNearbyHits) {
   EXPECT_EQ(cache->computed(*id), 0u);
   EXPECT_TRUE(Compute(*cache, *id, Prompt(1, 400), 64));
   cache->Close(*id);
-  EXPECT_EQ(cache->tree_only_blocks(0), 50u);
+  EXPECT_EQ(cache->idle_blocks(0), 50u);
   EXPECT_EQ(cache->MatchTokens(kRoot, Prompt(1, 401)), 400u);
 }
 
@@ -273,7 +273,7 @@ TEST(KvCache, ExhaustionIsAnAnswerAndChangesNothing) {
   EXPECT_EQ(cache->counters().failed_reserves, 1u);
   EXPECT_TRUE(cache->Reserve(*b, 32));
   cache->Close(*a);  // Preempted: what it computed stays until it is needed.
-  EXPECT_EQ(cache->available_blocks(0), 4u);
+  EXPECT_EQ(cache->free_blocks(0) + cache->idle_blocks(0), 4u);
   EXPECT_TRUE(Compute(*cache, *b, Prompt(2, 64)));
   EXPECT_EQ(cache->MatchTokens(kRoot, Prompt(1, 64)), 32u);
 }
@@ -334,19 +334,19 @@ TEST(KvCache, TenantsNeverMeet) {
   Serve(*cache, Prompt(1, 100));
   EXPECT_EQ(cache->MatchTokens(other, Prompt(1, 100)), 0u);
   EXPECT_EQ(Serve(*cache, Prompt(1, 100), other), 0u);
-  EXPECT_EQ(cache->tree_only_blocks(0), 14u);
+  EXPECT_EQ(cache->idle_blocks(0), 14u);
 }
 
 TEST(KvCache, APartialBlockIsKeptUntilALongerOneCoversIt) {
   const auto cache = Make(SmallOptions(64));
   Serve(*cache, Prompt(1, 20));
-  EXPECT_EQ(cache->tree_only_blocks(0), 2u);
+  EXPECT_EQ(cache->idle_blocks(0), 2u);
   EXPECT_EQ(Serve(*cache, Prompt(1, 25)), 20u);
-  EXPECT_EQ(cache->tree_only_blocks(0), 2u);
+  EXPECT_EQ(cache->idle_blocks(0), 2u);
   EXPECT_EQ(Serve(*cache, Prompt(1, 22)), 21u);  // Covered: nothing new is kept.
-  EXPECT_EQ(cache->tree_only_blocks(0), 2u);
+  EXPECT_EQ(cache->idle_blocks(0), 2u);
   EXPECT_EQ(Serve(*cache, Prompt(1, 32)), 25u);
-  EXPECT_EQ(cache->tree_only_blocks(0), 2u);
+  EXPECT_EQ(cache->idle_blocks(0), 2u);
   EXPECT_EQ(cache->MatchTokens(kRoot, Prompt(1, 40)), 32u);
 }
 

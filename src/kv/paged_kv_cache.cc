@@ -1,11 +1,12 @@
-#include "kv/kv_cache.h"
+#include "kv/paged_kv_cache.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
-#include "kv/kv_cache_sequence.h"
+#include "kv/paged_kv_cache_sequence.h"
 
 namespace kvasir {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 // More blocks than this would overflow the tree's 32-bit node ids.
 constexpr uint64_t kMaxBlocks = uint64_t{1} << 29;
 
-StatusOr<std::vector<uint32_t>> BlockCounts(const KvCache::Options& options) {
+StatusOr<std::vector<uint32_t>> BlockCounts(const PagedKvCache::Options& options) {
   const KvLayout& layout = options.layout;
   std::vector<uint32_t> counts = options.block_counts;
   if (counts.empty()) {
@@ -38,7 +39,7 @@ StatusOr<std::vector<uint32_t>> BlockCounts(const KvCache::Options& options) {
   return counts;
 }
 
-PrefixTree::Options TreeOptions(const KvCache::Options& options,
+PrefixTree::Options TreeOptions(const PagedKvCache::Options& options,
                                 const std::vector<uint32_t>& counts) {
   PrefixTree::Options tree;
   tree.block_tokens = options.layout.block_tokens;
@@ -49,16 +50,7 @@ PrefixTree::Options TreeOptions(const KvCache::Options& options,
 
 }  // namespace
 
-StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const Options& options) {
-  KV_RETURN_IF_ERROR(options.layout.Validate());
-  if (options.max_sequences == 0 || options.max_sequences > 65536) {
-    return InvalidArgument("at most {} sequences at once; 1 to 65536 are possible",
-                           options.max_sequences);
-  }
-  if (options.max_sequence_tokens == 0 || options.max_sequence_tokens > (1u << 30)) {
-    return InvalidArgument("sequences of at most {} tokens; 1 to {} are possible",
-                           options.max_sequence_tokens, 1u << 30);
-  }
+StatusOr<std::unique_ptr<KvCache>> PagedKvCache::Create(const Options& options) {
   KV_ASSIGN_OR_RETURN(const std::vector<uint32_t> counts, BlockCounts(options));
   std::vector<std::unique_ptr<Group>> groups;
   for (uint32_t group = 0; group < counts.size(); ++group) {
@@ -68,16 +60,13 @@ StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const Options& options) {
         Group{std::move(arena), BlockPool(counts[group]), options.layout.groups[group].window}));
   }
   auto tree = std::make_unique<PrefixTree>(TreeOptions(options, counts));
-  return std::unique_ptr<KvCache>(new KvCache(options, std::move(groups), std::move(tree)));
+  return std::unique_ptr<KvCache>(new PagedKvCache(options, std::move(groups), std::move(tree)));
 }
 
-KvCache::KvCache(const Options& options, std::vector<std::unique_ptr<Group>> groups,
-                 std::unique_ptr<PrefixTree> tree)
-    : layout_(options.layout),
-      max_sequence_tokens_(options.max_sequence_tokens),
-      groups_(std::move(groups)),
-      tree_(std::move(tree)) {
-  const uint32_t capacity = BlocksFor(max_sequence_tokens_);
+PagedKvCache::PagedKvCache(const Options& options, std::vector<std::unique_ptr<Group>> groups,
+                           std::unique_ptr<PrefixTree> tree)
+    : KvCache(options), groups_(std::move(groups)), tree_(std::move(tree)) {
+  const uint32_t capacity = BlocksFor(max_sequence_tokens());
   path_.reserve(size_t{capacity} + 1);
   for (uint32_t i = options.max_sequences; i > 0; --i) free_slots_.push_back(i - 1);
   for (uint32_t i = 0; i < options.max_sequences; ++i) {
@@ -85,77 +74,122 @@ KvCache::KvCache(const Options& options, std::vector<std::unique_ptr<Group>> gro
     for (size_t group = 0; group < groups_.size(); ++group) {
       sequence->tables.emplace_back(capacity);
     }
-    sequence->tail_tokens.reserve(layout_.block_tokens);
+    sequence->tail_tokens.reserve(layout().block_tokens);
     sequences_.push_back(std::move(sequence));
   }
 }
 
-KvCache::~KvCache() = default;
+PagedKvCache::~PagedKvCache() = default;
 
-KvCache::Sequence& KvCache::At(SequenceId id) {
-  return const_cast<Sequence&>(static_cast<const KvCache*>(this)->At(id));
+PagedKvCache::Sequence& PagedKvCache::At(SequenceId id) {
+  return const_cast<Sequence&>(static_cast<const PagedKvCache*>(this)->At(id));
 }
 
-const KvCache::Sequence& KvCache::At(SequenceId id) const {
+const PagedKvCache::Sequence& PagedKvCache::At(SequenceId id) const {
   KV_CHECK_LT(Index(id), sequences_.size());
   const Sequence& sequence = *sequences_[Index(id)];
   KV_CHECK(sequence.open);
   return sequence;
 }
 
-uint32_t KvCache::computed(SequenceId id) const { return At(id).computed; }
-uint32_t KvCache::reserved(SequenceId id) const { return At(id).reserved; }
+uint32_t PagedKvCache::computed(SequenceId id) const { return At(id).computed; }
+uint32_t PagedKvCache::reserved(SequenceId id) const { return At(id).reserved; }
 
-const BlockTable& KvCache::table(SequenceId id, uint32_t group) const {
+const BlockTable& PagedKvCache::table(SequenceId id, uint32_t group) const {
   KV_CHECK_LT(group, groups_.size());
   return At(id).tables[group];
 }
 
-uint32_t KvCache::truncate_floor(SequenceId id) const { return TruncateFloor(At(id)); }
+uint32_t PagedKvCache::truncate_floor(SequenceId id) const { return TruncateFloor(At(id)); }
 
-uint32_t KvCache::TruncateFloor(const Sequence& sequence) const {
-  return std::max(sequence.computed / layout_.block_tokens * layout_.block_tokens,
+uint32_t PagedKvCache::TruncateFloor(const Sequence& sequence) const {
+  return std::max(sequence.computed / layout().block_tokens * layout().block_tokens,
                   sequence.begun_with);
 }
 
-uint32_t KvCache::BlocksFor(uint32_t token_count) const {
-  return token_count / layout_.block_tokens + (token_count % layout_.block_tokens != 0 ? 1 : 0);
+uint32_t PagedKvCache::BlocksFor(uint32_t token_count) const {
+  return token_count / layout().block_tokens + (token_count % layout().block_tokens != 0 ? 1 : 0);
 }
 
-uint32_t KvCache::open_sequences() const {
+uint32_t PagedKvCache::open_sequences() const {
   return static_cast<uint32_t>(sequences_.size() - free_slots_.size());
 }
 
-uint32_t KvCache::available_blocks(uint32_t group) const {
-  return free_blocks(group) + tree_only_blocks(group);
+bool PagedKvCache::FitsTogether(std::span<const KvDemand> demands, uint32_t step_tokens) const {
+  for (uint32_t group = 0; group < groups_.size(); ++group) {
+    const uint32_t window = groups_[group]->window;
+    uint64_t wanted = 0;
+    for (const KvDemand& demand : demands) {
+      uint64_t tokens = demand.tokens;
+      if (window > 0) tokens = std::min<uint64_t>(tokens, uint64_t{window} + step_tokens);
+      // One more block each: for the next one to grow into, or the copy of a shared one.
+      const uint64_t blocks = BlocksFor(static_cast<uint32_t>(tokens)) + 1;
+      const uint64_t held = table(demand.id, group).held_count();
+      wanted += blocks > held ? blocks - held : 0;
+    }
+    if (wanted > available_blocks(group)) return false;
+  }
+  return true;
 }
 
-uint64_t KvCache::arena_bytes() const {
-  uint64_t bytes = 0;
-  for (const auto& group : groups_) {
-    bytes += uint64_t{group->arena.block_count()} * group->arena.block_bytes();
+// Slots of the sequence's blocks that hold no token and that the tree does not know of. A partial
+// block that forks share counts for each of them in part.
+double PagedKvCache::EmptySlots(const Sequence& sequence, uint32_t group) const {
+  const BlockTable& table = sequence.tables[group];
+  const uint32_t full_blocks = sequence.computed / layout().block_tokens;
+  double empty = 0;
+  for (uint32_t i = std::max(full_blocks, table.first_held()); i < table.size(); ++i) {
+    if (tree_->owner(group, table.id(i)) != kNoNode) continue;
+    const uint32_t filled = i == full_blocks ? sequence.computed % layout().block_tokens : 0;
+    empty += static_cast<double>(layout().block_tokens - filled) /
+             groups_[group]->pool.pins(table.id(i));
   }
-  return bytes;
+  return empty;
+}
+
+KvUsage PagedKvCache::usage() const {
+  KvUsage usage;
+  for (uint32_t group = 0; group < groups_.size(); ++group) {
+    const uint64_t block_bytes = layout().block_bytes(group);
+    double empty = static_cast<double>(tree_->empty_slots(group));
+    for (const auto& sequence : sequences_) {
+      if (sequence->open) empty += EmptySlots(*sequence, group);
+    }
+    const uint64_t reserved = (block_count(group) - free_blocks(group)) * block_bytes;
+    const double empty_bytes = empty * static_cast<double>(block_bytes) / layout().block_tokens;
+    usage.total += block_count(group) * block_bytes;
+    usage.reserved += reserved;
+    usage.used += reserved - static_cast<uint64_t>(std::llround(empty_bytes));
+    usage.idle += idle_blocks(group) * block_bytes;
+    usage.largest_free += free_blocks(group) * block_bytes;  // Any blocks will do.
+  }
+  return usage;
+}
+
+// One block more than the tokens fill: a hit inside a shared block needs a copy of it.
+uint32_t PagedKvCache::most_tokens_alone() const {
+  const uint64_t tokens = (uint64_t{block_count(0)} - 1) * layout().block_tokens;
+  return static_cast<uint32_t>(std::min<uint64_t>(tokens, max_sequence_tokens()));
 }
 
 // Owners. Every pin and unpin of a sequence goes through these two, which keep the tree informed of
 // the blocks that nobody else uses.
 
-void KvCache::PinBlock(uint32_t group, BlockId id) {
+void PagedKvCache::PinBlock(uint32_t group, BlockId id) {
   BlockPool& pool = groups_[group]->pool;
   const NodeId node = tree_->owner(group, id);
   if (node != kNoNode && pool.pins(id) == 1) tree_->MarkBusy(node, group);
   pool.Pin(id);
 }
 
-void KvCache::UnpinBlock(uint32_t group, BlockId id) {
+void PagedKvCache::UnpinBlock(uint32_t group, BlockId id) {
   BlockPool& pool = groups_[group]->pool;
   pool.Unpin(id);
   const NodeId node = tree_->owner(group, id);
   if (node != kNoNode && pool.pins(id) == 1) tree_->MarkIdle(node, group, ++clock_);
 }
 
-void KvCache::EraseNode(NodeId node) {
+void PagedKvCache::EraseNode(NodeId node) {
   std::array<BlockId, kMaxKvGroups> blocks{};
   for (uint32_t group = 0; group < groups_.size(); ++group)
     blocks[group] = tree_->block(node, group);
@@ -165,7 +199,7 @@ void KvCache::EraseNode(NodeId node) {
   }
 }
 
-void KvCache::TakeFromTree(uint32_t group, NodeId node) {
+void PagedKvCache::TakeFromTree(uint32_t group, NodeId node) {
   if (group == 0) {
     EraseNode(node);
     return;
@@ -175,7 +209,7 @@ void KvCache::TakeFromTree(uint32_t group, NodeId node) {
   groups_[group]->pool.Unpin(block);
 }
 
-void KvCache::EvictUntilFree(uint32_t group, uint32_t block_count) {
+void PagedKvCache::EvictUntilFree(uint32_t group, uint32_t block_count) {
   BlockPool& pool = groups_[group]->pool;
   while (pool.free_count() < block_count) {
     const std::optional<NodeId> victim = tree_->Victim(group);
@@ -187,7 +221,7 @@ void KvCache::EvictUntilFree(uint32_t group, uint32_t block_count) {
   }
 }
 
-uint32_t KvCache::EvictAll() {
+uint32_t PagedKvCache::EvictAll() {
   uint32_t erased = 0;
   while (const std::optional<NodeId> victim = tree_->Victim(0)) {
     EraseNode(*victim);
@@ -201,15 +235,15 @@ uint32_t KvCache::EvictAll() {
 
 // One step of a sequence.
 
-bool KvCache::NeedsCopy(const Sequence& sequence, uint32_t group) const {
-  if (sequence.computed % layout_.block_tokens == 0) return false;
-  const BlockId tail = sequence.tables[group].id(sequence.computed / layout_.block_tokens);
+bool PagedKvCache::NeedsCopy(const Sequence& sequence, uint32_t group) const {
+  if (sequence.computed % layout().block_tokens == 0) return false;
+  const BlockId tail = sequence.tables[group].id(sequence.computed / layout().block_tokens);
   return groups_[group]->pool.pins(tail) > 1;
 }
 
 // What a reservation takes from one group. False when the group cannot give it.
-bool KvCache::PlanDemand(const Sequence& sequence, uint32_t token_count, uint32_t group,
-                         Demand* demand) const {
+bool PagedKvCache::PlanDemand(const Sequence& sequence, uint32_t token_count, uint32_t group,
+                              Demand* demand) const {
   const BlockTable& table = sequence.tables[group];
   const uint32_t blocks = BlocksFor(sequence.computed + token_count);
   demand->fresh = blocks > table.size() ? blocks - table.size() : 0;
@@ -220,16 +254,16 @@ bool KvCache::PlanDemand(const Sequence& sequence, uint32_t token_count, uint32_
   // One short, for the copy: if the tree is the only other owner it gives the block up, so that a
   // sequence that fits alone never waits for itself. All that is idle goes first, hence the node
   // has no children by then.
-  const BlockId tail = table.id(sequence.computed / layout_.block_tokens);
+  const BlockId tail = table.id(sequence.computed / layout().block_tokens);
   if (tree_->owner(group, tail) == kNoNode || groups_[group]->pool.pins(tail) != 2) return false;
   demand->copy = false;
   demand->take = true;
   return true;
 }
 
-bool KvCache::Reserve(SequenceId id, uint32_t token_count) {
+bool PagedKvCache::Reserve(SequenceId id, uint32_t token_count) {
   Sequence& sequence = At(id);
-  KV_CHECK_LE(token_count, max_sequence_tokens_ - sequence.computed);
+  KV_CHECK_LE(token_count, max_sequence_tokens() - sequence.computed);
   sequence.reserved = 0;
   if (token_count == 0) return true;
   std::array<Demand, kMaxKvGroups> demands{};
@@ -239,7 +273,7 @@ bool KvCache::Reserve(SequenceId id, uint32_t token_count) {
       return false;
     }
   }
-  const uint32_t tail = sequence.computed / layout_.block_tokens;
+  const uint32_t tail = sequence.computed / layout().block_tokens;
   for (uint32_t group = 0; group < groups_.size(); ++group) {
     const Demand& demand = demands[group];
     BlockTable& table = sequence.tables[group];
@@ -262,7 +296,7 @@ bool KvCache::Reserve(SequenceId id, uint32_t token_count) {
   return true;
 }
 
-void KvCache::CopyShared(Sequence& sequence, uint32_t group, uint32_t index) {
+void PagedKvCache::CopyShared(Sequence& sequence, uint32_t group, uint32_t index) {
   BlockTable& table = sequence.tables[group];
   const BlockArena& arena = groups_[group]->arena;
   const std::optional<BlockId> copy = groups_[group]->pool.Allocate();
@@ -272,7 +306,7 @@ void KvCache::CopyShared(Sequence& sequence, uint32_t group, uint32_t index) {
   ++counters_.copies;
 }
 
-void KvCache::Commit(SequenceId id, std::span<const TokenId> tokens) {
+void PagedKvCache::Commit(SequenceId id, std::span<const TokenId> tokens) {
   Sequence& sequence = At(id);
   KV_CHECK_LE(tokens.size(), sequence.reserved);
   sequence.reserved = 0;
@@ -280,7 +314,7 @@ void KvCache::Commit(SequenceId id, std::span<const TokenId> tokens) {
   for (const TokenId token : tokens) {
     sequence.tail_tokens.push_back(token);
     ++sequence.computed;
-    if (sequence.tail_tokens.size() == layout_.block_tokens) {
+    if (sequence.tail_tokens.size() == layout().block_tokens) {
       PublishFull(sequence);
       sequence.tail_tokens.clear();
     }
@@ -288,7 +322,7 @@ void KvCache::Commit(SequenceId id, std::span<const TokenId> tokens) {
   DropBeforeWindow(sequence);
 }
 
-void KvCache::DropBeforeWindow(Sequence& sequence) {
+void PagedKvCache::DropBeforeWindow(Sequence& sequence) {
   const uint32_t position = TruncateFloor(sequence);  // A later Truncate may go back that far.
   for (uint32_t group = 1; group < groups_.size(); ++group) {
     BlockTable& table = sequence.tables[group];
@@ -297,20 +331,20 @@ void KvCache::DropBeforeWindow(Sequence& sequence) {
   }
 }
 
-void KvCache::Truncate(SequenceId id, uint32_t token_count) {
+void PagedKvCache::Truncate(SequenceId id, uint32_t token_count) {
   Sequence& sequence = At(id);
   KV_CHECK_GE(token_count, TruncateFloor(sequence));
   KV_CHECK_LE(token_count, sequence.computed);
   sequence.reserved = 0;
   sequence.computed = token_count;
-  sequence.tail_tokens.resize(token_count % layout_.block_tokens);
+  sequence.tail_tokens.resize(token_count % layout().block_tokens);
   for (uint32_t group = 0; group < groups_.size(); ++group) {
     BlockTable& table = sequence.tables[group];
     while (table.size() > BlocksFor(token_count)) UnpinBlock(group, table.RemoveLast());
   }
 }
 
-std::optional<SequenceId> KvCache::TakeSlot() {
+std::optional<SequenceId> PagedKvCache::TakeSlot() {
   if (free_slots_.empty()) return std::nullopt;
   const SequenceId id{free_slots_.back()};
   free_slots_.pop_back();
@@ -320,7 +354,7 @@ std::optional<SequenceId> KvCache::TakeSlot() {
   return id;
 }
 
-std::optional<SequenceId> KvCache::Fork(SequenceId id) {
+std::optional<SequenceId> PagedKvCache::Fork(SequenceId id) {
   Sequence& source = At(id);
   const std::optional<SequenceId> fork = TakeSlot();
   if (!fork.has_value()) return std::nullopt;
@@ -346,7 +380,7 @@ std::optional<SequenceId> KvCache::Fork(SequenceId id) {
   return fork;
 }
 
-void KvCache::Close(SequenceId id) {
+void PagedKvCache::Close(SequenceId id) {
   Sequence& sequence = At(id);
   if (!sequence.tail_tokens.empty()) PublishPartial(sequence);
   // Window groups first: a node that is idle in group 0 is idle everywhere. The last block first:

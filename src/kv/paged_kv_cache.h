@@ -1,0 +1,126 @@
+// PagedKvCache: KV in blocks anywhere in the arena, found through a prefix tree.
+//
+// Combines a BlockArena and a BlockPool per group, a BlockTable per sequence and group, and one
+// PrefixTree. Full blocks are published to the tree at Commit and are immutable from then on; equal
+// content is kept once.
+//
+// Rules beside those of KvCache:
+//  - Reserve copies a shared partial block first (copy-on-write): after Fork, or after a hit that
+//    ends inside a cached block.
+//  - A block is evicted only while the tree is its sole owner: in a window group any block, in
+//    group 0 leaves first, least recently used first (a node takes its window blocks with it).
+//  - A hit of n tokens needs the group 0 blocks of [0, n) and the window blocks of the last
+//    window - 1 tokens before n; Open finds the largest such n.
+// Source: Kwon et al. 2023 (PagedAttention); Zheng et al. 2024 (SGLang, arXiv:2312.07104), section
+// 3 (the tree).
+#ifndef KVASIR_KV_PAGED_KV_CACHE_H_
+#define KVASIR_KV_PAGED_KV_CACHE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kv/block_arena.h"
+#include "kv/block_pool.h"
+#include "kv/kv_cache.h"
+#include "kv/prefix_tree.h"
+
+namespace kvasir {
+
+class PagedKvCache final : public KvCache {
+ public:
+  // As KvCache::Create, which has looked at the limits. REQUIRES: a valid layout.
+  static StatusOr<std::unique_ptr<KvCache>> Create(const Options& options);
+  ~PagedKvCache() override;
+
+  std::optional<SequenceId> Open(const BlockHash& root, std::span<const TokenId> prompt,
+                                 uint32_t most_tokens) override;
+  uint32_t MatchTokens(const BlockHash& root, std::span<const TokenId> tokens) const override;
+  std::optional<KvDivergence> DivergedAt(const BlockHash& root,
+                                         std::span<const TokenId> tokens) const override;
+  uint32_t Continuation(SequenceId id, std::span<const TokenId> next,
+                        std::span<TokenId> out) const override;
+  bool Reserve(SequenceId id, uint32_t token_count) override;
+  void Commit(SequenceId id, std::span<const TokenId> tokens) override;
+  void Truncate(SequenceId id, uint32_t token_count) override;
+  uint32_t truncate_floor(SequenceId id) const override;
+  std::optional<SequenceId> Fork(SequenceId id) override;
+  // Full blocks are in the tree already; the partial block goes there too, as a leaf that a longer
+  // prompt may start from.
+  void Close(SequenceId id) override;
+  uint32_t EvictAll() override;
+
+  uint32_t computed(SequenceId id) const override;
+  uint32_t reserved(SequenceId id) const override;
+  const BlockTable& table(SequenceId id, uint32_t group) const override;
+  bool FitsTogether(std::span<const KvDemand> demands, uint32_t step_tokens) const override;
+  uint32_t most_tokens_alone() const override;
+  bool shares_running() const override { return true; }
+  uint32_t open_sequences() const override;
+  uint32_t block_count(uint32_t group) const override { return groups_[group]->pool.block_count(); }
+  uint32_t free_blocks(uint32_t group) const override { return groups_[group]->pool.free_count(); }
+  uint32_t idle_blocks(uint32_t group) const override { return tree_->idle_count(group); }
+  KvUsage usage() const override;
+  const KvCounters& counters() const override { return counters_; }
+  void CheckInvariants() const override;
+
+ private:
+  struct Group {
+    BlockArena arena;
+    BlockPool pool;
+    uint32_t window = 0;
+  };
+  struct Sequence;  // kv_cache_sequence.h
+  struct Demand;
+
+  PagedKvCache(const Options& options, std::vector<std::unique_ptr<Group>> groups,
+               std::unique_ptr<PrefixTree> tree);
+
+  Sequence& At(SequenceId id);
+  const Sequence& At(SequenceId id) const;
+  std::optional<SequenceId> TakeSlot();
+  uint32_t BlocksFor(uint32_t token_count) const;
+  // What a Reserve could get now.
+  uint32_t available_blocks(uint32_t group) const {
+    return free_blocks(group) + idle_blocks(group);
+  }
+  uint32_t TruncateFloor(const Sequence& sequence) const;
+  uint32_t FirstNeeded(uint32_t group, uint32_t position) const;
+
+  uint32_t FindPrefix(const BlockHash& root, std::span<const TokenId> tokens) const;
+  std::span<const TokenId> FollowFullBlocks(std::span<const TokenId> tokens, NodeId* node) const;
+  uint32_t LimitByWindow(uint32_t group, uint32_t token_count) const;
+  void PublishFull(Sequence& sequence);
+  void PublishPartial(Sequence& sequence);
+  NodeId InsertTail(const Sequence& sequence, uint32_t index, const BlockHash& name);
+  void EraseSuperseded(NodeId parent, std::span<const TokenId> tokens);
+  void ShareBlock(Sequence& sequence, uint32_t group, uint32_t index, NodeId node);
+
+  bool NeedsCopy(const Sequence& sequence, uint32_t group) const;
+  bool PlanDemand(const Sequence& sequence, uint32_t token_count, uint32_t group,
+                  Demand* demand) const;
+  void CopyShared(Sequence& sequence, uint32_t group, uint32_t index);
+  void DropBeforeWindow(Sequence& sequence);
+  void EvictUntilFree(uint32_t group, uint32_t block_count);
+  void TakeFromTree(uint32_t group, NodeId node);
+  void EraseNode(NodeId node);
+  void PinBlock(uint32_t group, BlockId id);
+  void UnpinBlock(uint32_t group, BlockId id);
+  double EmptySlots(const Sequence& sequence, uint32_t group) const;
+  void CheckSequence(const Sequence& sequence) const;
+
+  std::vector<std::unique_ptr<Group>> groups_;
+  std::unique_ptr<PrefixTree> tree_;
+  std::vector<std::unique_ptr<Sequence>> sequences_;  // [max_sequences]
+  std::vector<uint32_t> free_slots_;
+  mutable std::vector<NodeId> path_;  // Nodes of the prefix found by FindPrefix.
+  uint64_t clock_ = 0;                // Counts uses; the order of eviction.
+  KvCounters counters_;
+};
+
+}  // namespace kvasir
+
+#endif  // KVASIR_KV_PAGED_KV_CACHE_H_
