@@ -23,39 +23,17 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "kv/block_hash.h"
 #include "kv/block_table.h"
 #include "kv/kv_layout.h"
+#include "kv/kv_listing.h"
 #include "kv/kv_strategy.h"
+#include "kv/kv_usage.h"
 
 namespace kvasir {
-
-// Totals since Create.
-struct KvCounters {
-  uint64_t queries = 0;       // Open calls that found a place.
-  uint64_t query_tokens = 0;  // Their prompt tokens.
-  uint64_t hits = 0;          // Those that reused anything.
-  uint64_t hit_tokens = 0;    // Tokens they reused.
-  uint64_t committed_tokens = 0;
-  uint64_t published_nodes = 0;  // Blocks of group 0 that others can find from then on.
-  uint64_t duplicate_nodes = 0;  // Full blocks computed though the cache had them already.
-  uint64_t copies = 0;           // Blocks copied by copy-on-write, all groups.
-  uint64_t moves = 0;            // Blocks moved to make or find room, all groups.
-  uint64_t failed_reserves = 0;
-  std::array<uint64_t, kMaxKvGroups> evictions{};  // Blocks, by group.
-};
-
-// The memory of the moment, in bytes of all groups.
-struct KvUsage {
-  uint64_t total = 0;         // total = reserved + free.
-  uint64_t reserved = 0;      // Held by sequences or by what is cached.
-  uint64_t used = 0;          // Of the reserved: slots that hold the KV of a token.
-  uint64_t idle = 0;          // Of the reserved: cached, needed by no running sequence.
-  uint64_t largest_free = 0;  // Longest run of free memory that one sequence could get.
-  uint64_t wasted() const { return reserved - used; }  // Internal: reserved, and holds nothing.
-};
 
 // Where a prompt leaves a cached branch.
 struct KvDivergence {
@@ -144,8 +122,31 @@ class KvCache {
   // Ends a sequence. What it computed stays findable until the memory is wanted for others.
   virtual void Close(SequenceId id) = 0;
 
-  // Drops everything that no running sequence needs; returns the number of blocks of group 0.
+  // Drops everything that no running sequence or pin needs; returns how many blocks of group 0.
   virtual uint32_t EvictAll() = 0;
+
+  // It is `now`: uses are stamped with it, and pins whose time is over let go. The cache has no
+  // clock; whoever plans steps says this before each.
+  virtual void AdvanceTo(TimeUs now);
+
+  // What is cached under `root`, in pages: writes at most out.size() entries and looks at so many
+  // blocks at most that it can be asked between two steps; each entry that stays cached from the
+  // first page to the last is listed once, in no order. Strategies without listing have nothing.
+  virtual KvPage ListCached(const BlockHash& root, KvCursor from,
+                            std::span<KvCachedEntry> out) const;
+  // The tokens of one listed entry, at most out.size(); 0 when it is cached no more.
+  virtual uint32_t CachedTokens(const BlockHash& root, const BlockHash& hash,
+                                std::span<TokenId> out) const;
+  // Keeps the longest cached prefix of `tokens`, or the block of that name and all before it, until
+  // `until`, or sets the time of the pin that is there. Pins outlive EvictAll and ClearCached. All
+  // together keep at most half of the blocks; beyond that they refuse, and a sequence that is alone
+  // and cannot go on breaks them (counted), so that they never stop the service. O(tokens).
+  virtual KvPin PinCached(const BlockHash& root, std::span<const TokenId> tokens, TimeUs until);
+  virtual KvPin PinCached(const BlockHash& root, const BlockHash& hash, TimeUs until);
+  // Ends the pin of that name, whose blocks then are like others. False when there is none.
+  virtual bool UnpinCached(const BlockHash& root, const BlockHash& hash);
+  // Drops what no running sequence or pin needs of `root`, in pages that look at `most` blocks.
+  virtual KvCleared ClearCached(const BlockHash& root, KvCursor from, uint32_t most);
 
   virtual uint32_t computed(SequenceId id) const = 0;
   // Writable slots after computed; 0 outside a step.
