@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "command.h"
+#include "kernels/logits_row.h"
 #include "kernels/row_ops.h"
 #include "model/reference_forward.h"
 #include "model_flags.h"

@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "kernels/attention.h"
 #include "kernels/isa.h"
+#include "kernels/logits_row.h"
 #include "kernels/row_ops.h"
 
 namespace kvasir {

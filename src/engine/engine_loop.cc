@@ -98,7 +98,7 @@ void EngineLoop::Act(const StepPlan& plan) {
   runner_.Run(plan.batch);
   tokens_.clear();
   for (const PlannedSample& sample : plan.samples) {
-    const std::span<const float> logits = runner_.logits(sample.logits_row);
+    const LogitsRow logits = runner_.logits_row(sample.logits_row);
     // After a wrong guess nobody asks what would have followed it.
     const TokenId before = tokens_.empty() ? kNoChoice : tokens_.back().token;
     SampledToken& sampled = tokens_.emplace_back();
@@ -113,7 +113,7 @@ void EngineLoop::Act(const StepPlan& plan) {
   }
   scores_.clear();
   for (const PlannedScore& score : plan.scores) {
-    const std::span<const float> logits = runner_.logits(score.logits_row);
+    const LogitsRow logits = runner_.logits_row(score.logits_row);
     scores_.push_back(
         {score.next, ReportLogProbs(logits, score.next, score.top_logprobs, scratch_)});
   }

@@ -60,7 +60,7 @@ void Generation::PlanDraft() {
 uint32_t Generation::TakeTokens() {
   uint32_t taken = 0;
   while (true) {
-    const TokenId token = sequence_->Choose(model_.runner().logits(taken), scratch_);
+    const TokenId token = sequence_->Choose(model_.runner().logits_row(taken), scratch_);
     text_.append(sequence_->Append(token));
     if (++taken > draft_.count || token != draft_rows_[taken]) return taken;
     ++accepted_draft_tokens_;

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "engine/counter_random.h"
+#include "kernels/logits_row.h"
 #include "kernels/row_ops.h"
 
 namespace kvasir {
@@ -18,27 +19,27 @@ constexpr uint32_t kWindowGrowth = 8;
 // The ranking of a row, unrolled as far as somebody looks: weights relative to the best token.
 class RankedWeights {
  public:
-  RankedWeights(std::span<const float> logits, float max, float temperature,
-                SamplerScratch& scratch)
+  RankedWeights(const LogitsRow& logits, float max, float temperature, SamplerScratch& scratch)
       : logits_(logits),
+        values_(logits.values),
         max_(max),
         inverse_temperature_(1.0 / static_cast<double>(temperature)),
         scratch_(scratch) {}
 
-  uint32_t size() const { return static_cast<uint32_t>(logits_.size()); }
+  uint32_t size() const { return static_cast<uint32_t>(values_.size()); }
 
   uint32_t IdAt(uint32_t rank) {
     if (rank >= window_) Widen(rank);
     return scratch_.ranking[rank];
   }
 
-  double WeightAt(uint32_t rank) { return WeightOf(logits_[IdAt(rank)]); }
+  double WeightAt(uint32_t rank) { return WeightOf(values_[IdAt(rank)]); }
 
   // Sum of all weights, by the vector kernels; good to 1e-5.
   double Total() {
     const std::span<float> scaled(scratch_.scaled);
-    for (size_t i = 0; i < logits_.size(); ++i) {
-      scaled[i] = static_cast<float>((double{logits_[i]} - max_) * inverse_temperature_);
+    for (size_t i = 0; i < values_.size(); ++i) {
+      scaled[i] = static_cast<float>((double{values_[i]} - max_) * inverse_temperature_);
     }
     // The maximum is 0, so this is log of at least 1 and at most log of the vocabulary.
     return 1.0 / ExpNonPositive(-static_cast<double>(LogSumExp(scaled)));
@@ -60,7 +61,8 @@ class RankedWeights {
     KV_CHECK_LT(rank, window_);
   }
 
-  std::span<const float> logits_;
+  LogitsRow logits_;
+  std::span<const float> values_;
   double max_;
   double inverse_temperature_;
   SamplerScratch& scratch_;
@@ -194,19 +196,20 @@ void Sampler::Adjust(std::span<float> logits, std::span<const TokenId> ahead) co
   }
 }
 
-TokenId Sampler::Sample(std::span<const float> logits, uint64_t position, SamplerScratch& scratch,
+TokenId Sampler::Sample(const LogitsRow& raw, uint64_t position, SamplerScratch& scratch,
                         std::span<const TokenId> banned, std::span<const TokenId> ahead) const {
-  KV_CHECK_EQ(logits.size(), vocab_size_);
+  LogitsRow logits = raw;
+  KV_CHECK_EQ(logits.values.size(), vocab_size_);
   KV_CHECK_EQ(scratch.adjusted.size(), vocab_size_);
   const bool penalized = !seen_ids_.empty() || (options_.has_penalties() && !ahead.empty());
   if (!options_.logit_bias.empty() || penalized || !banned.empty()) {
-    std::copy(logits.begin(), logits.end(), scratch.adjusted.begin());
+    std::copy(raw.values.begin(), raw.values.end(), scratch.adjusted.begin());
     Adjust(scratch.adjusted, ahead);
     for (const TokenId id : banned) scratch.adjusted[static_cast<size_t>(Index(id))] = -INFINITY;
-    logits = scratch.adjusted;
+    logits = LogitsRow(scratch.adjusted);
   }
   const uint32_t best = ArgMax(logits);
-  const float max = logits[best];
+  const float max = logits.values[best];
   if (options_.greedy() || !std::isfinite(max)) return TokenId{static_cast<int32_t>(best)};
 
   RankedWeights weights(logits, max, options_.temperature, scratch);
@@ -216,17 +219,17 @@ TokenId Sampler::Sample(std::span<const float> logits, uint64_t position, Sample
   return TokenId{static_cast<int32_t>(Draw(uniform, kept, weights))};
 }
 
-LogProbReport ReportLogProbs(std::span<const float> logits, TokenId token, uint32_t top_count,
+LogProbReport ReportLogProbs(const LogitsRow& logits, TokenId token, uint32_t top_count,
                              SamplerScratch& scratch) {
   const float log_sum = LogSumExp(logits);
   LogProbReport report;
-  report.log_prob = logits[static_cast<size_t>(Index(token))] - log_sum;
+  report.log_prob = logits.values[static_cast<size_t>(Index(token))] - log_sum;
   const uint32_t count =
       top_count == 0 ? 0 : TopK(logits, top_count, scratch.selection, scratch.ranking);
   report.top.reserve(count);
   for (uint32_t rank = 0; rank < count; ++rank) {
     const uint32_t id = scratch.ranking[rank];
-    report.top.push_back({TokenId{static_cast<int32_t>(id)}, logits[id] - log_sum});
+    report.top.push_back({TokenId{static_cast<int32_t>(id)}, logits.values[id] - log_sum});
   }
   return report;
 }

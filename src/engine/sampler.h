@@ -6,10 +6,10 @@
 // options, the tokens seen and the position: never on the batch, the thread or the instruction set
 // (no libm: its exponential differs between CPUs in the last bit).
 //
-// Cost: one scan when greedy; otherwise the ranking is read through TopK in windows of 64, 512, ...
-// until the draw is decided, which in practice is the first window: a full sort only when a flat
-// distribution asks for it, with the same result.
-// Thread: one at a time per object; SamplerScratch is shared by the samplers of one thread.
+// Cost: one scan of the notes (kernels/logits_row.h) when greedy; otherwise the ranking is read
+// through TopK in windows of 64, 512, ... until the draw is decided, which in practice is the first
+// window: a full sort only when a flat distribution asks for it, with the same result. Thread: one
+// at a time per object; SamplerScratch is shared by the samplers of one thread.
 #ifndef KVASIR_ENGINE_SAMPLER_H_
 #define KVASIR_ENGINE_SAMPLER_H_
 
@@ -19,6 +19,7 @@
 
 #include "base/ids.h"
 #include "engine/sampling_options.h"
+#include "kernels/logits_row.h"
 
 namespace kvasir {
 
@@ -46,8 +47,8 @@ class Sampler {
   // The token to stand at `position` (its index in the sequence, prompt included), none of
   // `banned`. Does not note it. `ahead`: generated tokens before `position` that were not noted
   // yet; the answer is as if they had been. Rows without a finite maximum (all -infinity or NaN)
-  // give ArgMax's answer. REQUIRES: logits.size() == vocab_size, all ids below it.
-  TokenId Sample(std::span<const float> logits, uint64_t position, SamplerScratch& scratch,
+  // give ArgMax's answer. REQUIRES: logits.values.size() == vocab_size, all ids below it.
+  TokenId Sample(const LogitsRow& logits, uint64_t position, SamplerScratch& scratch,
                  std::span<const TokenId> banned = {}, std::span<const TokenId> ahead = {}) const;
 
   const SamplingOptions& options() const { return options_; }
@@ -82,7 +83,7 @@ struct LogProbReport {
   float log_prob = 0.0f;
   std::vector<TokenLogProb> top;
 };
-LogProbReport ReportLogProbs(std::span<const float> logits, TokenId token, uint32_t top_count,
+LogProbReport ReportLogProbs(const LogitsRow& logits, TokenId token, uint32_t top_count,
                              SamplerScratch& scratch);
 
 // e^x for x <= 0, relative error <= 1e-14, the same bits everywhere; 0 below -708.

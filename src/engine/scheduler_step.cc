@@ -114,6 +114,8 @@ void Scheduler::AddToBatch(Choice& choice, uint32_t rows, uint32_t draft_rows) {
   sequence.arg_max_only = choice.sequence->chooses_largest() &&
                           !choice.request->want.want_logprobs &&
                           !choice.request->want.prompt_logprobs;
+  sequence.wants_log_sums =
+      choice.request->want.want_logprobs || choice.request->want.prompt_logprobs;
   plan_.cost += cost_model_.RowsCost(rows + draft_rows, chunk.start);
   choice.planned = true;
   planned_.push_back(&choice);

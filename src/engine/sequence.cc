@@ -88,7 +88,7 @@ Sequence::Chunk Sequence::NextChunk(uint32_t computed, uint32_t max_tokens) cons
   return chunk;
 }
 
-TokenId Sequence::Choose(std::span<const float> logits, SamplerScratch& scratch,
+TokenId Sequence::Choose(const LogitsRow& logits, SamplerScratch& scratch,
                          std::span<const TokenId> ahead) const {
   const size_t position = known_.size() + ahead.size();
   const bool may_end = position - prompt_tokens_ >= options_.min_new_tokens;

@@ -67,7 +67,7 @@ class Sequence {
 
   // Chooses the token after the known ones and `ahead` from the logits there. Appends nothing.
   // What comes is what appending `ahead` first would give, unless one of it ends the sequence.
-  TokenId Choose(std::span<const float> logits, SamplerScratch& scratch,
+  TokenId Choose(const LogitsRow& logits, SamplerScratch& scratch,
                  std::span<const TokenId> ahead = {}) const;
 
   // Whether Choose reads nothing but the largest logit and its index, here and after any `ahead`.

@@ -66,31 +66,6 @@ namespace {
 
 #include "kernels/half.inl"
 
-// The inverse of the order-preserving keys of RowOpsTable::block_keys.
-float FloatOfOrderedKey(uint32_t key) {
-  return FloatOfBits((key & 0x80000000u) != 0 ? key & 0x7FFFFFFFu : ~key);
-}
-
-// Some value that at least `count` elements reach: the count-th largest of the maxima of equal
-// blocks. With many more blocks than `count` few elements exceed it. -infinity when the row is too
-// short for that.
-float TopThreshold(const RowOpsTable& ops, std::span<const float> x, size_t count,
-                   std::span<uint32_t> scratch) {
-  size_t block = 0;
-  for (const size_t size : {256, 64, 16}) {
-    if (x.size() / size >= 4 * count) {
-      block = size;
-      break;
-    }
-  }
-  if (block == 0) return -std::numeric_limits<float>::infinity();
-  const std::span<uint32_t> keys = scratch.first(x.size() / block);
-  ops.block_keys(x.data(), x.size(), block, keys.data());
-  const auto nth = keys.begin() + static_cast<std::ptrdiff_t>(count - 1);
-  std::nth_element(keys.begin(), nth, keys.end(), std::greater<uint32_t>());
-  return FloatOfOrderedKey(*nth);
-}
-
 }  // namespace
 
 const RowOpsTable& ActiveRowOps() {
@@ -158,49 +133,6 @@ void Scale(std::span<float> x, float factor) { ActiveRowOps().scale(x.data(), fa
 void Add(std::span<float> x, std::span<const float> y) {
   KV_CHECK_EQ(x.size(), y.size());
   ActiveRowOps().add(x.data(), y.data(), x.size());
-}
-
-uint32_t ArgMax(std::span<const float> x) {
-  KV_CHECK_GT(x.size(), 0u);
-  KV_CHECK_LE(x.size(), size_t{UINT32_MAX});
-  return static_cast<uint32_t>(ActiveRowOps().arg_max(x.data(), x.size()));
-}
-
-float LogSumExp(std::span<const float> x) {
-  KV_CHECK_GT(x.size(), 0u);
-  const RowOpsTable& ops = ActiveRowOps();
-  const float max = ops.maximum(x.data(), x.size());
-  if (std::isinf(max)) return max;
-  const double sum = ops.sum_exp(x.data(), x.size(), max);
-  return static_cast<float>(static_cast<double>(max) + std::log(sum));
-}
-
-uint32_t TopK(std::span<const float> x, uint32_t count, std::span<uint32_t> scratch,
-              std::span<uint32_t> out) {
-  const size_t wanted = std::min<size_t>(count, x.size());
-  KV_CHECK_LE(x.size(), size_t{UINT32_MAX});
-  KV_CHECK_GE(scratch.size(), x.size());
-  KV_CHECK_GE(out.size(), wanted);
-  if (wanted == 0) return 0;
-  const RowOpsTable& ops = ActiveRowOps();
-  const float threshold = TopThreshold(ops, x, wanted, scratch);
-  // All above the threshold are candidates; among its equals the lowest indices win, and those are
-  // found first, so they never need sorting however many there are.
-  const size_t above = ops.collect_above(x.data(), x.size(), threshold, x.size(), scratch.data());
-  const auto better = [x](uint32_t a, uint32_t b) {
-    return x[a] > x[b] || (x[a] == x[b] && a < b);
-  };
-  const auto begin = scratch.begin();
-  const auto end = begin + static_cast<std::ptrdiff_t>(above);
-  const size_t taken = std::min(above, wanted);
-  const auto middle = begin + static_cast<std::ptrdiff_t>(taken);
-  if (above > wanted) std::nth_element(begin, middle, end, better);
-  std::sort(begin, middle, better);
-  std::copy(begin, middle, out.begin());
-  const size_t equal =
-      ops.collect_equal(x.data(), x.size(), threshold, wanted - taken, out.data() + taken);
-  KV_CHECK_EQ(taken + equal, wanted);
-  return static_cast<uint32_t>(wanted);
 }
 
 uint16_t HalfFromFloat(float value) { return HalfOfFloat(value); }

@@ -1,6 +1,5 @@
-// Row operations: everything of a transformer layer that is neither a matrix product nor attention,
-// and the scans over logits that sampling needs. One row a call, so a row's result cannot depend on
-// its batch.
+// Row operations: everything of a transformer layer that is neither a matrix product nor attention.
+// One row a call, so a row's result cannot depend on its batch. Scans over logits: logits_row.h.
 //
 // Numerics: every sum in a fixed order of 16 lanes, own exponential (kernels/vec16_math.inl), true
 // square root and division: all instruction sets give the same bits, except for the payload of a
@@ -53,18 +52,6 @@ void GatedActivationReference(Activation activation, std::span<const float> gate
 // x[c] *= factor;  x[c] += y[c].
 void Scale(std::span<float> x, float factor);
 void Add(std::span<float> x, std::span<const float> y);
-
-// Index of the largest value, ties to the lowest index; NaN counts as -infinity (all NaN gives 0).
-uint32_t ArgMax(std::span<const float> x);
-
-// max + log(sum exp(x - max)), accurate to 1e-5 absolute; -infinity entries count nothing.
-float LogSumExp(std::span<const float> x);
-
-// The indices of the `count` largest values, best first, ties to the lowest index, into out[0..n),
-// n = min(count, x.size()) returned. NaN counts as -infinity. `scratch` must hold x.size() indices
-// and is not read before written. Threshold scan and selection, not a sort of everything.
-uint32_t TopK(std::span<const float> x, uint32_t count, std::span<uint32_t> scratch,
-              std::span<uint32_t> out);
 
 // IEEE half precision, round to nearest even.
 uint16_t HalfFromFloat(float value);

@@ -1,5 +1,6 @@
 // Every row operation on every instruction set this CPU has: against the double-precision twin at
 // the bound of the header, and bit for bit between instruction sets.
+#include "kernels/logits_row.h"
 #include "kernels/row_ops.h"
 
 #include <gmock/gmock.h>

@@ -30,6 +30,8 @@ struct BatchSequence {
   std::array<std::span<std::byte* const>, kMaxKvGroups> blocks;
   // Whoever reads its logits asks for the largest only (ModelRunner::logits).
   bool arg_max_only = false;
+  // Whoever reads its logits asks for log-probabilities (ModelRunner::logits_row).
+  bool wants_log_sums = false;
 };
 
 struct Batch {

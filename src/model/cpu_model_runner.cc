@@ -51,6 +51,7 @@ const KvLayout& CpuModelRunner::kv_layout() const { return step_->kv_layout(); }
 const StepLimits& CpuModelRunner::limits() const { return step_->limits(); }
 void CpuModelRunner::Run(const Batch& batch) { step_->Run(batch); }
 std::span<const float> CpuModelRunner::logits(uint32_t row) const { return step_->logits(row); }
+LogitsRow CpuModelRunner::logits_row(uint32_t row) const { return step_->logits_row(row); }
 size_t CpuModelRunner::scratch_bytes() const { return step_->scratch_bytes(); }
 const StepCounters& CpuModelRunner::last_step() const { return step_->last_step(); }
 const StepCounters& CpuModelRunner::totals() const { return step_->totals(); }

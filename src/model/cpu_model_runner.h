@@ -38,6 +38,7 @@ class CpuModelRunner : public ModelRunner {
   const StepLimits& limits() const override;
   void Run(const Batch& batch) override;
   std::span<const float> logits(uint32_t row) const override;
+  LogitsRow logits_row(uint32_t row) const override;
 
   size_t scratch_bytes() const;
 

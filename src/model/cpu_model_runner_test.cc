@@ -12,6 +12,7 @@
 
 #include "base/huge_buffer.h"
 #include "kernels/attention.h"
+#include "kernels/logits_row.h"
 #include "kernels/row_ops.h"
 #include "model/architecture.h"
 #include "model/tiny_model_for_test.h"
@@ -321,6 +322,28 @@ TEST(CpuModelRunner, SharedBlocksAreReadOnceAndChangeNothing) {
       } else {
         EXPECT_GT(saved, (kSequences - 1) * once);  // And shared units inside the windows.
       }
+    }
+  }
+}
+
+TEST(CpuModelRunner, LogitsComeWithNotesOfTheirBlocks) {
+  for (const int workers : {1, 3}) {
+    TinyRunner tiny("llama", {.vocab = 3 * kLogitsBlock + 40}, workers);
+    const uint32_t vocab = tiny.config().vocab_size;
+    const Stream quiet(tiny.runner().kv_layout(), RandomTokens(12, 1, vocab));
+    const Stream asks(tiny.runner().kv_layout(), RandomTokens(3, 2, vocab));
+    Batch batch;
+    batch.sequences = {quiet.Rows(0, 12, 11), asks.Rows(0, 3, 1)};
+    batch.sequences[1].wants_log_sums = true;
+    tiny.runner().Run(batch);
+    for (uint32_t row = 0; row < 3; ++row) {
+      const LogitsRow noted = tiny.runner().logits_row(row);
+      std::vector<float> maxima(LogitsBlocks(vocab));
+      std::vector<float> sums(LogitsBlocks(vocab));
+      SummarizeBlocks(tiny.runner().logits(row), maxima, sums);
+      EXPECT_EQ(std::vector<float>(noted.maxima.begin(), noted.maxima.end()), maxima);
+      if (row == 0) sums.clear();
+      EXPECT_EQ(std::vector<float>(noted.sums.begin(), noted.sums.end()), sums);
     }
   }
 }

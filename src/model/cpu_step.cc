@@ -93,6 +93,7 @@ CpuStep::CpuStep(const ModelConfig& config, const Weights& weights, const KvLayo
   order_.reserve(limits.max_sequences);
   row_places_.resize(limits.max_rows);
   logits_sources_.resize(limits.max_logits_rows);
+  sums_wanted_.resize(limits.max_logits_rows);
   moved_.resize(workers);
   own_.resize(workers);
 }
@@ -129,6 +130,9 @@ void CpuStep::LayOut(ScratchLayout& scratch) {
   attended_q_ = scratch.Take<std::byte>(ActivationBytes(limits_.max_rows, q_width()));
   activated_q_ = scratch.Take<std::byte>(ActivationBytes(limits_.max_rows, config_.d_ffn));
   logits_ = scratch.Take<float>(size_t{limits_.max_logits_rows} * config_.vocab_size);
+  const size_t notes = size_t{limits_.max_logits_rows} * LogitsBlocks(config_.vocab_size);
+  logits_maxima_ = scratch.Take<float>(notes);
+  logits_sums_ = scratch.Take<float>(notes);
   LayOutWorkers(scratch);
   uint32_t states = 0;
   for (const AttentionPlan& plan : plans_) states = std::max(states, plan.max_states());
@@ -160,6 +164,16 @@ std::span<const float> CpuStep::logits(uint32_t row) const {
   return {logits_ + static_cast<size_t>(row) * config_.vocab_size, config_.vocab_size};
 }
 
+LogitsRow CpuStep::logits_row(uint32_t row) const {
+  const std::span<const float> values = logits(row);
+  if (scans_head_) return values;
+  const size_t blocks = LogitsBlocks(config_.vocab_size);
+  const std::span<const float> sums(logits_sums_ + row * blocks, blocks);
+  return {values,
+          {logits_maxima_ + row * blocks, blocks},
+          sums_wanted_[row] != 0 ? sums : std::span<const float>()};
+}
+
 void CpuStep::CheckBatch(const Batch& batch) const {
   KV_CHECK_LE(batch.sequences.size(), limits_.max_sequences);
   KV_CHECK_LE(batch.row_count(), limits_.max_rows);
@@ -188,7 +202,10 @@ void CpuStep::Run(const Batch& batch) {
   for (uint32_t s = 0; s < batch.sequences.size(); ++s) {
     const BatchSequence& sequence = batch.sequences[s];
     for (uint32_t i = 0; i < sequence.tokens.size(); ++i) {
-      if (i >= sequence.logits_begin) logits_sources_[logits_rows_++] = rows_;
+      if (i >= sequence.logits_begin) {
+        sums_wanted_[logits_rows_] = sequence.wants_log_sums ? 1 : 0;
+        logits_sources_[logits_rows_++] = rows_;
+      }
       row_places_[rows_++] = {s, sequence.start + i};
     }
   }

@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "base/worker_team.h"
 #include "kernels/attention.h"
+#include "kernels/logits_row.h"
 #include "kernels/matmul.h"
 #include "model/attention_plan.h"
 #include "model/head_scan.h"
@@ -45,6 +46,7 @@ class CpuStep {
   const StepLimits& limits() const { return limits_; }
   size_t scratch_bytes() const { return scratch_.size(); }
   std::span<const float> logits(uint32_t row) const;
+  LogitsRow logits_row(uint32_t row) const;
   const StepCounters& last_step() const { return last_step_; }
   const StepCounters& totals() const { return totals_; }
   void set_profile(StepProfile* profile) { profile_ = profile; }
@@ -112,6 +114,7 @@ class CpuStep {
   void GateUp(int worker, const LayerWeights& layer);
   void GateUpBlocks(int worker, const LayerWeights& layer, uint32_t begin, uint32_t end);
   void ProjectLogits(int worker);
+  void ProjectBlocks(int worker, const Activations& input, uint32_t begin, uint32_t end);
   Product Residual(const PackedMatrix& matrix, bool normed) const;
 
   // cpu_step_attention.cc
@@ -175,7 +178,9 @@ class CpuStep {
   float* states_ = nullptr;        // [max states, state_floats()]
   std::byte* normed_q_ = nullptr;  // The int8 forms of the above.
   std::byte *attended_q_ = nullptr, *activated_q_ = nullptr;
-  float* logits_ = nullptr;  // [logits rows, vocab]
+  float* logits_ = nullptr;         // [logits rows, vocab]
+  float* logits_maxima_ = nullptr;  // [logits rows, LogitsBlocks(vocab)]
+  float* logits_sums_ = nullptr;    // likewise; only of rows with sums_wanted_
   size_t ffn_floats_ = 0;
   std::vector<Own> own_;                                         // [workers]
   std::vector<std::vector<std::atomic<uint32_t>>> chunks_left_;  // [groups][counters]
@@ -186,6 +191,7 @@ class CpuStep {
   std::vector<uint32_t> order_;           // [sequences] by prefix
   std::vector<RowPlace> row_places_;      // [max_rows]
   std::vector<uint32_t> logits_sources_;  // [max_logits_rows] batch row of each logits row
+  std::vector<uint8_t> sums_wanted_;      // [max_logits_rows] whether somebody wants their sums
 
   std::vector<MovedBytes> moved_;  // [workers]
   StepCounters last_step_;

@@ -175,6 +175,26 @@ void CpuStep::GateUp(int worker, const LayerWeights& layer) {
         [&](uint32_t begin, uint32_t end) { GateUpBlocks(worker, layer, begin, end); });
 }
 
+// Blocks of logits, and the notes of them while they lie in the nearest cache.
+void CpuStep::ProjectBlocks(int worker, const Activations& input, uint32_t begin, uint32_t end) {
+  constexpr uint32_t kPanels = kLogitsBlock / kPanelRows;
+  static_assert(kLogitsBlock % kPanelRows == 0);
+  const PackedMatrix& head = weights_.head();
+  const uint32_t panel_end = std::min(end * kPanels, head.panel_count());
+  MatMulPanels(head, input, begin * kPanels, panel_end, Store::kAssign, logits_,
+               config_.vocab_size);
+  Moved(worker).weights += (panel_end - begin * kPanels) * PackedPanelBytes(head.format, head.cols);
+  const size_t first = begin * kLogitsBlock;
+  const size_t size = std::min(end * kLogitsBlock, size_t{config_.vocab_size}) - first;
+  const size_t row_blocks = LogitsBlocks(config_.vocab_size);
+  for (uint32_t row = 0; row < logits_rows_; ++row) {
+    const size_t notes = row * row_blocks + begin;
+    SummarizeBlocks({Row(logits_, row, config_.vocab_size) + first, size},
+                    {logits_maxima_ + notes, end - begin},
+                    {logits_sums_ + notes, sums_wanted_[row] != 0 ? end - begin : size_t{0}});
+  }
+}
+
 void CpuStep::ProjectLogits(int worker) {
   const Own& own = OwnOf(worker);
   const Activations input = Normed(worker, logits_rows_);
@@ -199,8 +219,10 @@ void CpuStep::ProjectLogits(int worker) {
     MarkWork(worker, StepPhase::kHead);
     return;
   }
-  const Product head[] = {{&weights_.head(), logits_, config_.vocab_size, Store::kAssign}};
-  Multiply(worker, StepPhase::kHead, input, head);
+  const uint32_t blocks = static_cast<uint32_t>(LogitsBlocks(config_.vocab_size));
+  const uint32_t claims = static_cast<uint32_t>(team_.worker_count()) * 16;
+  Share(worker, StepPhase::kHead, blocks, std::clamp(blocks / claims, 1u, 2u),
+        [&](uint32_t begin, uint32_t end) { ProjectBlocks(worker, input, begin, end); });
 }
 
 }  // namespace kvasir

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "kernels/logits_row.h"
 #include "kernels/row_ops.h"
 
 namespace kvasir {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/logits_row.h"
 #include "kv/kv_layout.h"
 #include "model/batch.h"
 #include "model/model_config.h"
@@ -45,6 +46,10 @@ class ModelRunner {
   // Run. Of a sequence with arg_max_only the largest value and its index (ArgMax) are exact; others
   // may be some number below it instead.
   virtual std::span<const float> logits(uint32_t row) const = 0;
+
+  // The same row with what the runner has noted of it for those who choose from it; a sequence with
+  // wants_log_sums has the notes of sums, too.
+  virtual LogitsRow logits_row(uint32_t row) const { return logits(row); }
 };
 
 }  // namespace kvasir

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "kernels/logits_row.h"
 #include "kernels/row_ops.h"
 #include "kv/kv_cache.h"
 #include "tests/golden/golden_model.h"

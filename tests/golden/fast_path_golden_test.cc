@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "kernels/logits_row.h"
 #include "kernels/row_ops.h"
 #include "tests/golden/golden_model.h"
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "kernels/logits_row.h"
 #include "kernels/row_ops.h"
 #include "model/cpu_model_runner.h"
 #include "model/head_scan.h"
