@@ -1,6 +1,7 @@
 // Attention of one chunk over V, the same source for every instruction set. Included inside an
-// anonymous namespace, after vec16_math.inl and the two constants
+// anonymous namespace, after vec16_math.inl and the three constants
 //   kTileCols    vectors of 16 columns in one register tile (1, 2 or 4)
+//   kExpVectors  exponentials that go side by side (1, 2 or 4)
 //   kDirectRows  up to this many rows read half precision straight into the tile; more rows share a
 //                panel converted to float once.
 //
@@ -11,109 +12,174 @@
 // result.
 
 constexpr int kTileRows = 6;
-constexpr int kPanelCols = 64;    // Panel: [kPanelDepth][kPanelCols] floats,
-constexpr int kPanelDepth = 128;  // 32 KiB: the first-level cache.
+constexpr int kPanelCols = 64;   // Panel: [kPanelDepth][kPanelCols] floats, 16 KiB: a third of the
+constexpr int kPanelDepth = 64;  // first-level cache, so that it stays while rows stream past it.
 
-// Where a tile finds B. At(depth, column vector).
+inline int Smaller(int a, int b) { return a < b ? a : b; }
+inline int Larger(int a, int b) { return a > b ? a : b; }
+
+// Where a tile finds B. The depth comes in runs: From<kCols>(k) is what lies from depth k on, up to
+// End(k) at most; its At(i, c) is column vector c at depth k + i. Fetch(i, c) is called for every
+// kFetchStep-th i and kFetchCols-th c: as often as something new is worth fetching.
 struct Panel {
-  const float* first;
-  V At(int k, int c) const { return Load(first + k * kPanelCols + c * 16); }
+  const float* first;  // At depth `base`.
+  int base;
+  static constexpr int kFetchStep = 2, kFetchCols = 8;
+  static int End(int) { return AttentionJob::kTokens; }
+  struct Run {
+    const float* first;
+    V At(int i, int c) const { return Load(first + i * kPanelCols + c * 16); }
+    void Fetch(int, int) const {}
+  };
+  template <int kCols>
+  Run From(int k) const {
+    return {first + (k - base) * kPanelCols};
+  }
 };
 // The two below fetch ahead, into the second-level cache: units lie scattered in memory, where the
 // hardware's own prefetcher loses the track at each, and a pass over a chunk takes about as long as
 // the next one's bytes. While keys are in use their values come, while values are in use the keys
-// of the next chunk or of the next job.
+// of the next chunk or of the next job. A cache line holds 32 halves.
 struct KUnits {
   const uint16_t* const* unit;
   const uint16_t* const* next;  // As many units to fetch meanwhile.
-  V At(int k, int c) const {
-    __builtin_prefetch(next[c] + k * 16, 0, 2);
-    return LoadHalf(unit[c] + k * 16);
+  static constexpr int kFetchStep = 2, kFetchCols = 1;
+  static int End(int) { return AttentionJob::kTokens; }
+  template <int kCols>
+  struct Run {
+    const uint16_t* unit[kCols];
+    const uint16_t* next[kCols];
+    V At(int i, int c) const { return LoadHalf(unit[c] + i * 16); }
+    void Fetch(int i, int c) const { __builtin_prefetch(next[c] + i * 16, 0, 2); }
+  };
+  template <int kCols>
+  Run<kCols> From(int k) const {
+    Run<kCols> run;
+    for (int c = 0; c < kCols; ++c) {
+      run.unit[c] = unit[c] + k * 16;
+      run.next[c] = next[c] + k * 16;
+    }
+    return run;
   }
 };
-struct VTokens {
-  const uint16_t* first;
-  const uint16_t* next;
+// Tokens of the chunk, across its units.
+struct VUnits {
+  const uint16_t* const* unit;   // By unit of the chunk.
+  const uint16_t* const* after;  // Likewise, to fetch meanwhile; null: nothing.
   int head_dim;
-  V At(int k, int c) const {
-    __builtin_prefetch(next + k * head_dim + c * 16, 0, 2);
-    return LoadHalf(first + k * head_dim + c * 16);
+  int col;
+  static constexpr int kFetchStep = 1, kFetchCols = 2;
+  static int End(int k) { return (k / 16 + 1) * 16; }
+  struct Run {
+    const uint16_t* first;
+    const uint16_t* next;
+    int head_dim;
+    V At(int i, int c) const { return LoadHalf(first + i * head_dim + c * 16); }
+    void Fetch(int i, int c) const { __builtin_prefetch(next + i * head_dim + c * 16, 0, 2); }
+  };
+  template <int kCols>
+  Run From(int k) const {
+    const int at = k % 16 * head_dim + col;
+    const uint16_t* first = unit[k / 16] + at;
+    const uint16_t* next = after[k / 16];
+    return {first, next != nullptr ? next + at : first, head_dim};
   }
 };
 
-// C = A * B when fresh, else C += A * B. Not inlined: every caller shares one copy of the loop.
+// C = A * B over depth [begin, end) when fresh, else C += A * B. Not inlined: every caller shares
+// one copy of the loop.
 template <int kRows, int kCols, typename Source>
-__attribute__((noinline)) void Tile(const float* const* a, int a_offset, Source b, int depth,
-                                    float* c, int c_stride, bool fresh) {
+__attribute__((noinline)) void Tile(const float* const* a, Source b, int begin, int end, float* c,
+                                    int c_stride, bool fresh) {
   V sum[kRows][kCols];
-  const float* row[kRows];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    row[r] = a[r] + a_offset;
-#pragma GCC unroll 4
-    for (int j = 0; j < kCols; ++j) {
-      sum[r][j] = fresh ? Zero() : Load(c + r * c_stride + j * 16);
-    }
-  }
-  for (int k = 0; k < depth; ++k) {
-    V column[kCols];
-#pragma GCC unroll 4
-    for (int j = 0; j < kCols; ++j) column[j] = b.At(k, j);
+  if (fresh) {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const V scalar = Set1(row[r][k]);
 #pragma GCC unroll 4
-      for (int j = 0; j < kCols; ++j) sum[r][j] = Fma(scalar, column[j], sum[r][j]);
+      for (int j = 0; j < kCols; ++j) sum[r][j] = Zero();
+    }
+  } else {
+    const float* from = c;
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r, from += c_stride) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) sum[r][j] = Load(from + j * 16);
     }
   }
+  const float* row[kRows];
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
+  for (int r = 0; r < kRows; ++r) row[r] = a[r];
+  for (int k = begin; k < end;) {
+    const auto run = b.template From<kCols>(k);
+    const int count = Smaller(Source::End(k), end) - k;
+    const auto step = [&](int i, bool first) {
+      V column[kCols];
 #pragma GCC unroll 4
-    for (int j = 0; j < kCols; ++j) Store(c + r * c_stride + j * 16, sum[r][j]);
+      for (int j = 0; j < kCols; ++j) {
+        column[j] = run.At(i, j);
+        if ((first || Source::kFetchStep == 1) && j % Source::kFetchCols == 0) run.Fetch(i, j);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const V scalar = Set1(row[r][k + i]);
+#pragma GCC unroll 4
+        for (int j = 0; j < kCols; ++j) sum[r][j] = Fma(scalar, column[j], sum[r][j]);
+      }
+    };
+    int i = 0;
+    for (; i + 2 <= count; i += 2) {
+      step(i, true);
+      step(i + 1, false);
+    }
+    if (i < count) step(i, true);
+    k += count;
+  }
+  float* to = c;
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r, to += c_stride) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kCols; ++j) Store(to + j * 16, sum[r][j]);
   }
 }
 
 template <int kCols, typename Source>
-inline void TileOfRows(int rows, const float* const* a, int a_offset, Source b, int depth, float* c,
+inline void TileOfRows(int rows, const float* const* a, Source b, int begin, int end, float* c,
                        int c_stride, bool fresh) {
   switch (rows) {
     case 1:
-      return Tile<1, kCols>(a, a_offset, b, depth, c, c_stride, fresh);
+      return Tile<1, kCols>(a, b, begin, end, c, c_stride, fresh);
     case 2:
-      return Tile<2, kCols>(a, a_offset, b, depth, c, c_stride, fresh);
+      return Tile<2, kCols>(a, b, begin, end, c, c_stride, fresh);
     case 3:
-      return Tile<3, kCols>(a, a_offset, b, depth, c, c_stride, fresh);
+      return Tile<3, kCols>(a, b, begin, end, c, c_stride, fresh);
     case 4:
-      return Tile<4, kCols>(a, a_offset, b, depth, c, c_stride, fresh);
+      return Tile<4, kCols>(a, b, begin, end, c, c_stride, fresh);
     case 5:
-      return Tile<5, kCols>(a, a_offset, b, depth, c, c_stride, fresh);
+      return Tile<5, kCols>(a, b, begin, end, c, c_stride, fresh);
     default:
-      return Tile<6, kCols>(a, a_offset, b, depth, c, c_stride, fresh);
+      return Tile<6, kCols>(a, b, begin, end, c, c_stride, fresh);
   }
 }
 
-// `vectors` columns of 16 in as few tiles as kTileCols allows; source(j) is B from vector j on.
+// `vectors` columns of 16 in tiles of nearly equal width; source(j) is B from vector j on. A narrow
+// tile has too few chains to hide the latency of its additions.
 template <typename MakeSource>
-inline void Tiles(int vectors, int rows, const float* const* a, int a_offset, MakeSource source,
-                  int depth, float* c, int c_stride, bool fresh) {
-  int j = 0;
-  if constexpr (kTileCols >= 4) {
-    for (; j + 4 <= vectors; j += 4) {
-      TileOfRows<4>(rows, a, a_offset, source(j), depth, c + j * 16, c_stride, fresh);
+inline void Tiles(int vectors, int rows, const float* const* a, MakeSource source, int begin,
+                  int end, float* c, int c_stride, bool fresh) {
+  for (int j = 0, left = (vectors + kTileCols - 1) / kTileCols; left > 0; --left) {
+    const int width = (vectors - j + left - 1) / left;
+    float* to = c + j * 16;
+    if constexpr (kTileCols >= 4) {
+      if (width == 4) TileOfRows<4>(rows, a, source(j), begin, end, to, c_stride, fresh);
+      if (width == 3) TileOfRows<3>(rows, a, source(j), begin, end, to, c_stride, fresh);
     }
-  }
-  if constexpr (kTileCols >= 2) {
-    for (; j + 2 <= vectors; j += 2) {
-      TileOfRows<2>(rows, a, a_offset, source(j), depth, c + j * 16, c_stride, fresh);
+    if constexpr (kTileCols >= 2) {
+      if (width == 2) TileOfRows<2>(rows, a, source(j), begin, end, to, c_stride, fresh);
     }
-  }
-  for (; j < vectors; ++j) {
-    TileOfRows<1>(rows, a, a_offset, source(j), depth, c + j * 16, c_stride, fresh);
+    if (width == 1) TileOfRows<1>(rows, a, source(j), begin, end, to, c_stride, fresh);
+    j += width;
   }
 }
-
-inline int Smaller(int a, int b) { return a < b ? a : b; }
-inline int Larger(int a, int b) { return a > b ? a : b; }
 
 // A run of rows that go through one tile, and the tokens of a segment that any and that all of them
 // see.
@@ -129,6 +195,7 @@ struct Work {
   const AttentionJob& job;
   RowBlock block[AttentionJob::kRows];
   int blocks = 0;
+  const AttentionJob::Segment* planned = nullptr;  // The segment that `block` is about.
   const float* p_row[AttentionJob::kRows];
   // Scores, then weights p, of each row.
   alignas(64) float p[AttentionJob::kRows * AttentionJob::kTokens];
@@ -140,13 +207,16 @@ inline float* PRow(Work& work, int row) { return work.p + row * AttentionJob::kT
 // Cuts a segment's rows into blocks of nearly equal size, so that no tile is left with a single
 // row.
 void PlanRows(Work& work, const AttentionJob::Segment& segment) {
+  if (work.planned == &segment) return;
+  work.planned = &segment;
   const AttentionJob& job = work.job;
   const int from = segment.first_unit * 16;
   const int to = from + segment.units * 16;
   work.blocks = (segment.rows + kTileRows - 1) / kTileRows;
+  int last = segment.first_row;
   for (int b = 0; b < work.blocks; ++b) {
-    const int first = segment.first_row + segment.rows * b / work.blocks;
-    const int last = segment.first_row + segment.rows * (b + 1) / work.blocks;
+    const int first = last;
+    last += (segment.first_row + segment.rows - first) / (work.blocks - b);
     RowBlock block = {first, last - first, to, from, from, to};
     for (int r = first; r < last; ++r) {
       const int begin = Larger(job.begin[r], from);
@@ -174,11 +244,27 @@ void ScoresDirect(Work& work, const AttentionJob::Segment& segment, const RowBlo
   const uint16_t* const* const k = segment.k + (first - segment.first_unit);
   const uint16_t* const* const v = segment.v + (first - segment.first_unit);
   Tiles(
-      last - first, block.rows, job.q + block.first, 0,
+      last - first, block.rows, job.q + block.first,
       [&](int j) {
         return KUnits{k + j, v + j};
       },
-      job.head_dim, PRow(work, block.first) + first * 16, AttentionJob::kTokens, true);
+      0, job.head_dim, PRow(work, block.first) + first * 16, AttentionJob::kTokens, true);
+}
+
+// Depth [begin, begin + depth) of units [first, last) into the panel; their values are fetched.
+void FillKeys(Work& work, const AttentionJob::Segment& segment, int first, int last, int begin,
+              int depth) {
+  for (int u = first; u < last; ++u) {
+    const uint16_t* unit = segment.k[u - segment.first_unit] + begin * 16;
+    const uint16_t* values = segment.v[u - segment.first_unit] + begin * 16;
+    float* to = work.panel + (u - first) * 16;
+    for (int d = 0; d < depth; d += 4, to += 4 * kPanelCols) {  // head_dim is a multiple of 16.
+      __builtin_prefetch(values + d * 16, 0, 2);
+      __builtin_prefetch(values + d * 16 + 32, 0, 2);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) Store(to + i * kPanelCols, LoadHalf(unit + (d + i) * 16));
+    }
+  }
 }
 
 void ScoresByPanel(Work& work, const AttentionJob::Segment& segment) {
@@ -189,22 +275,17 @@ void ScoresByPanel(Work& work, const AttentionJob::Segment& segment) {
     const int last = Smaller(first + kPanelUnits, end);
     for (int begin = 0; begin < job.head_dim; begin += kPanelDepth) {
       const int depth = Smaller(kPanelDepth, job.head_dim - begin);
-      for (int u = first; u < last; ++u) {
-        const uint16_t* unit = segment.k[u - segment.first_unit] + begin * 16;
-        float* to = work.panel + (u - first) * 16;
-        const uint16_t* values = segment.v[u - segment.first_unit] + begin * 16;
-        for (int d = 0; d < depth; ++d) {
-          __builtin_prefetch(values + d * 16, 0, 2);
-          Store(to + d * kPanelCols, LoadHalf(unit + d * 16));
-        }
-      }
+      FillKeys(work, segment, first, last, begin, depth);
       for (int b = 0; b < work.blocks; ++b) {
         const RowBlock& block = work.block[b];
         if (block.end <= first * 16 || block.begin >= last * 16) continue;
         Tiles(
-            last - first, block.rows, job.q + block.first, begin,
-            [&](int j) { return Panel{work.panel + j * 16}; }, depth,
-            PRow(work, block.first) + first * 16, AttentionJob::kTokens, begin == 0);
+            last - first, block.rows, job.q + block.first,
+            [&](int j) {
+              return Panel{work.panel + j * 16, begin};
+            },
+            begin, begin + depth, PRow(work, block.first) + first * 16, AttentionJob::kTokens,
+            begin == 0);
       }
     }
   }
@@ -216,39 +297,74 @@ void Scores(Work& work, const AttentionJob::Segment& segment) {
   for (int b = 0; b < work.blocks; ++b) ScoresDirect(work, segment, work.block[b]);
 }
 
-// Scores of one row into weights e^(scale s - max), with max and sum. What the row may not see is
-// replaced before it is looked at, and the loops cover the row's own units only, whatever else the
-// tile holds. The scale is positive, so it moves out of the maximum.
+// The largest score that each row sees, scaled, into job.max; the scale is positive, so it moves
+// out of the maximum. What a row may not see is replaced before it is looked at, and the loops
+// cover the row's own units only, whatever else the tile holds. Of equal zeros and of NaNs it does
+// not matter which is taken, so the order is free.
+void FindMaxima(Work& work) {
+  const AttentionJob& job = work.job;
+  const V lowest = Set1(-__builtin_inff());
+  for (int row = 0; row < job.rows; ++row) {
+    const int begin = job.begin[row];
+    const int end = job.end[row];
+    if (begin >= end) {
+      job.max[row] = -__builtin_inff();
+      continue;
+    }
+    float* p = PRow(work, row);
+    const auto hide = [&](int t) {
+      const Mask seen = Lanes(Larger(begin - t, 0), Smaller(end - t, 16));
+      Store(p + t, Select(seen, Load(p + t), lowest));
+    };
+    int t = begin / 16 * 16;
+    if (t < begin) hide(t);
+    if (end % 16 != 0) hide(end / 16 * 16);
+    V max[2] = {lowest, lowest};
+    for (; t + 32 <= end; t += 32) {
+      max[0] = Max(Load(p + t), max[0]);
+      max[1] = Max(Load(p + t + 16), max[1]);
+    }
+    for (; t < end; t += 16) max[0] = Max(Load(p + t), max[0]);
+    job.max[row] = MaxLanes(Max(max[0], max[1])) * job.scale;
+  }
+}
+
+// Scores of one row into weights e^(scale s - max), with their sum; kExpVectors at once, since one
+// exponential is a long chain.
 void Soften(Work& work, int row) {
   const AttentionJob& job = work.job;
   const int begin = job.begin[row];
   const int end = job.end[row];
-  const float lowest = -__builtin_inff();
   if (begin >= end) {
-    job.max[row] = lowest;
     job.sum[row] = 0;
     return;
   }
   float* p = PRow(work, row);
-  const int first = begin / 16 * 16;
-  const auto hide = [&](int t) {
-    const Mask seen = Lanes(Larger(begin - t, 0), Smaller(end - t, 16));
-    Store(p + t, Select(seen, Load(p + t), Set1(lowest)));
-  };
-  hide(first);
-  hide((end - 1) / 16 * 16);
-  V max = Set1(lowest);
-  for (int t = first; t < end; t += 16) max = Max(Load(p + t), max);
   const V scale = Set1(job.scale);
-  const float top = MaxLanes(max) * job.scale;
+  const float top = job.max[row];
   const V shift = Set1(-top);
   V sum = Zero();
-  for (int t = first; t < end; t += 16) {
+  int t = begin / 16 * 16;
+  // Rounding may leave a score above the maximum by half a unit in its last place, which is too
+  // little to overflow here.
+  if (top < 0x1p29f && top > -0x1p29f) {
+    for (; t + 16 * kExpVectors <= end; t += 16 * kExpVectors) {
+      V x[kExpVectors];
+#pragma GCC unroll 4
+      for (int j = 0; j < kExpVectors; ++j) x[j] = Fma(Load(p + t + j * 16), scale, shift);
+      ExpBounded(x);
+#pragma GCC unroll 4
+      for (int j = 0; j < kExpVectors; ++j) {
+        Store(p + t + j * 16, x[j]);
+        sum = Add(sum, x[j]);
+      }
+    }
+  }
+  for (; t < end; t += 16) {
     const V e = Exp(Fma(Load(p + t), scale, shift));
     Store(p + t, e);
     sum = Add(sum, e);
   }
-  job.max[row] = top;
   job.sum[row] = SumLanes(sum);
 }
 
@@ -262,19 +378,37 @@ inline const uint16_t* FetchBeside(const AttentionJob& job, const AttentionJob::
 // o[row] += sum over tokens [begin, end) of p * v, reading half precision.
 void ValuesDirect(Work& work, const AttentionJob::Segment& segment, int first_row, int rows,
                   int begin, int end) {
+  if (begin >= end) return;
   const AttentionJob& job = work.job;
-  for (int t = begin; t < end;) {
-    const int unit = t / 16;
-    const int stop = Smaller((unit + 1) * 16, end);
-    const uint16_t* from = segment.v[unit - segment.first_unit] + (t % 16) * job.head_dim;
-    const uint16_t* next = FetchBeside(job, segment, unit) + (t % 16) * job.head_dim;
-    Tiles(
-        job.head_dim / 16, rows, work.p_row + first_row, t,
-        [&](int j) {
-          return VTokens{from + j * 16, next + j * 16, job.head_dim};
-        },
-        stop - t, job.o + first_row * job.head_dim, job.head_dim, false);
-    t = stop;
+  Tiles(
+      job.head_dim / 16, rows, work.p_row + first_row,
+      [&](int j) {
+        return VUnits{segment.v - segment.first_unit, job.after, job.head_dim, j * 16};
+      },
+      begin, end, job.o + first_row * job.head_dim, job.head_dim, false);
+}
+
+// Tokens [begin, end), `vectors` columns from col on, into the panel; the next keys are fetched.
+void FillValues(Work& work, const AttentionJob::Segment& segment, int begin, int end, int col,
+                int vectors) {
+  const AttentionJob& job = work.job;
+  float* to = work.panel;
+  for (int i = begin; i < end; ++i, to += kPanelCols) {
+    const int at = i % 16 * job.head_dim + col;
+    const uint16_t* from = segment.v[i / 16 - segment.first_unit] + at;
+    const uint16_t* after = job.after[i / 16];
+    const uint16_t* fetch = after != nullptr ? after + at : from;
+    if (vectors == 4) {
+      __builtin_prefetch(fetch, 0, 2);
+      __builtin_prefetch(fetch + 32, 0, 2);
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) Store(to + j * 16, LoadHalf(from + j * 16));
+      continue;
+    }
+    for (int j = 0; j < vectors; ++j) {
+      __builtin_prefetch(fetch + j * 16, 0, 2);
+      Store(to + j * 16, LoadHalf(from + j * 16));
+    }
   }
 }
 
@@ -291,27 +425,18 @@ void ValuesByPanel(Work& work, const AttentionJob::Segment& segment) {
     const int vectors = Smaller(kPanelCols, job.head_dim - col) / 16;
     for (int t = begin; t < end; t += kPanelDepth) {
       const int stop = Smaller(t + kPanelDepth, end);
-      for (int i = t; i < stop; ++i) {
-        const uint16_t* unit = segment.v[i / 16 - segment.first_unit];
-        const uint16_t* from = unit + (i % 16) * job.head_dim + col;
-        float* to = work.panel + (i - t) * kPanelCols;
-        for (int j = 0; j < vectors; ++j) Store(to + j * 16, LoadHalf(from + j * 16));
-        const uint16_t* after = job.after[i / 16];
-        if (after == nullptr) continue;
-        for (int j = 0; j < vectors; ++j) {
-          __builtin_prefetch(after + (i % 16) * job.head_dim + col + j * 16, 0, 2);
-        }
-      }
+      FillValues(work, segment, t, stop, col, vectors);
       for (int b = 0; b < work.blocks; ++b) {
         const RowBlock& block = work.block[b];
         const int from = Larger(t, block.common_begin);
         const int to = Smaller(stop, block.common_end);
         if (from >= to) continue;
-        const float* panel = work.panel + (from - t) * kPanelCols;
         Tiles(
-            vectors, block.rows, work.p_row + block.first, from,
-            [&](int j) { return Panel{panel + j * 16}; }, to - from,
-            job.o + block.first * job.head_dim + col, job.head_dim, false);
+            vectors, block.rows, work.p_row + block.first,
+            [&](int j) {
+              return Panel{work.panel + j * 16, t};
+            },
+            from, to, job.o + block.first * job.head_dim + col, job.head_dim, false);
       }
     }
   }
@@ -347,6 +472,7 @@ void Chunk(const AttentionJob& job) {
   Work work(job);
   for (int r = 0; r < job.rows; ++r) work.p_row[r] = PRow(work, r);
   for (int i = 0; i < job.segments; ++i) Scores(work, job.segment[i]);
+  FindMaxima(work);
   for (int r = 0; r < job.rows; ++r) Soften(work, r);
   for (int i = 0; i < job.rows * job.head_dim; i += 16) Store(job.o + i, Zero());
   for (int i = 0; i < job.segments; ++i) WeightedValues(work, job.segment[i]);

@@ -6,6 +6,7 @@ namespace kvasir {
 namespace {
 // 6 x 2 sums, 2 loads and 1 broadcast fill 15 of the 16 registers.
 constexpr int kTileCols = 1;
+constexpr int kExpVectors = 2;
 constexpr int kDirectRows = 6;
 // The order of these matters.
 // clang-format off

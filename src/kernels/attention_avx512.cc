@@ -11,6 +11,7 @@ namespace kvasir {
 namespace {
 // 24 sums, 4 loads and 1 broadcast fill 29 of the 32 registers.
 constexpr int kTileCols = 4;
+constexpr int kExpVectors = 4;
 constexpr int kDirectRows = 6;
 // The order of these matters.
 // clang-format off

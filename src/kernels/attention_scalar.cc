@@ -3,6 +3,7 @@
 namespace kvasir {
 namespace {
 constexpr int kTileCols = 1;
+constexpr int kExpVectors = 1;
 constexpr int kDirectRows =
     0;  // Converting half precision is dear here: once a unit, not in place.
 // The order of these matters.

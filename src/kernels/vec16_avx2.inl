@@ -71,6 +71,9 @@ inline V NegAbs(V a) {
 inline Mask Less(V a, V b) {
   return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};
 }
+inline Mask NotLess(V a, V b) {
+  return {_mm256_cmp_ps(a.lo, b.lo, _CMP_NLT_UQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_NLT_UQ)};
+}
 inline Mask Equal(V a, V b) {
   return {_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_EQ_OQ)};
 }
@@ -96,6 +99,12 @@ inline __m256 ScaleHalf(__m256 p, __m256 shifted) {
 }
 inline V ScaleByPowerOf2(V p, V shifted, V n) {
   return {ScaleHalf(p.lo, shifted.lo), ScaleHalf(p.hi, shifted.hi)};
+}
+
+constexpr bool kScaleSkips = false;
+inline V ScaleOrZero(Mask keep, V p, V shifted, V n) {
+  const V scaled = ScaleByPowerOf2(p, shifted, n);
+  return {_mm256_and_ps(scaled.lo, keep.lo), _mm256_and_ps(scaled.hi, keep.hi)};
 }
 
 inline V DuplicatePairs(const float* p) {

@@ -37,11 +37,15 @@ inline V NegAbs(V a) {
 }
 
 inline Mask Less(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+inline Mask NotLess(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }
 inline Mask Equal(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 inline V Select(Mask mask, V a, V b) { return _mm512_mask_blend_ps(mask, b, a); }
 inline uint32_t Bits(Mask mask) { return mask; }
 
 inline V ScaleByPowerOf2(V p, V shifted, V n) { return _mm512_scalef_ps(p, n); }
+
+constexpr bool kScaleSkips = true;
+inline V ScaleOrZero(Mask keep, V p, V shifted, V n) { return _mm512_maskz_scalef_ps(keep, p, n); }
 
 inline V DuplicatePairs(const float* p) {
   const __m512i index = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);

@@ -22,6 +22,31 @@ inline V Exp(V x) {
   return Select(Less(x, low), Zero(), ScaleByPowerOf2(p, shifted, n));
 }
 
+// Exp of several vectors at once, the same bits for x <= 88 (and NaN): independent chains side by
+// side, and no work for arguments that cannot occur.
+template <int kCount>
+inline void ExpBounded(V (&x)[kCount]) {
+  const V low = Set1(-87.0f);
+  V shifted[kCount], n[kCount], q[kCount], r[kCount];
+  const auto each = [](auto op) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kCount; ++i) op(i);
+  };
+  Mask keep[kCount];
+  each([&](int i) { keep[i] = NotLess(x[i], low); });
+  if constexpr (!kScaleSkips) each([&](int i) { x[i] = Max(low, x[i]); });
+  each([&](int i) { shifted[i] = Fma(x[i], Set1(0x1.715476p+0f), Set1(kRoundShift)); });
+  each([&](int i) { n[i] = Sub(shifted[i], Set1(kRoundShift)); });
+  each([&](int i) { r[i] = Fma(n[i], Set1(-0x1.62e430p-1f), x[i]); });
+  each([&](int i) { r[i] = Fma(n[i], Set1(0x1.05c610p-29f), r[i]); });
+  each([&](int i) { q[i] = Fma(Set1(0x1.6a1a72p-10f), r[i], Set1(0x1.123fc6p-7f)); });
+  each([&](int i) { q[i] = Fma(q[i], r[i], Set1(0x1.555916p-5f)); });
+  each([&](int i) { q[i] = Fma(q[i], r[i], Set1(0x1.55548ap-3f)); });
+  each([&](int i) { q[i] = Fma(q[i], r[i], Set1(0x1.fffffcp-2f)); });
+  each([&](int i) { q[i] = Add(Fma(Mul(r[i], r[i]), q[i], r[i]), Set1(1.0f)); });
+  each([&](int i) { x[i] = ScaleOrZero(keep[i], q[i], shifted[i], n[i]); });
+}
+
 // 1 / (1 + e^-x), from e^-|x| so that nothing overflows and small results keep their digits.
 inline V Logistic(V x) {
   const V e = Exp(NegAbs(x));

@@ -81,6 +81,8 @@ inline Mask Less(V a, V b) {
   for (int i = 0; i < 16; ++i) mask |= static_cast<Mask>(a.lane[i] < b.lane[i]) << i;
   return mask;
 }
+// True where either is NaN.
+inline Mask NotLess(V a, V b) { return ~Less(a, b) & 0xFFFFu; }
 inline Mask Equal(V a, V b) {
   Mask mask = 0;
   for (int i = 0; i < 16; ++i) mask |= static_cast<Mask>(a.lane[i] == b.lane[i]) << i;
@@ -105,6 +107,13 @@ inline V ScaleByPowerOf2(V p, V shifted, V n) {
     p.lane[i] = p.lane[i] * FloatOfBits(by_first) * FloatOfBits(by_second);
   }
   return p;
+}
+
+// ScaleByPowerOf2 where `keep`, else 0. kScaleSkips: n may be anything in the other lanes;
+// otherwise it would cost the slow path of subnormal numbers.
+constexpr bool kScaleSkips = false;
+inline V ScaleOrZero(Mask keep, V p, V shifted, V n) {
+  return Select(keep, ScaleByPowerOf2(p, shifted, n), Zero());
 }
 
 // p[0], p[0], p[1], p[1] .. p[7], p[7].
