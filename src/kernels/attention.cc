@@ -6,7 +6,6 @@
 #include "base/check.h"
 #include "kernels/attention_table.h"
 #include "kernels/isa.h"
-#include "kernels/row_ops_table.h"
 
 namespace kvasir {
 namespace {
@@ -45,23 +44,32 @@ void CheckTile(const AttentionTile& tile) {
   KV_CHECK_GT(tile.block_tokens, 0u);
   KV_CHECK_EQ(tile.block_tokens % kUnitTokens, 0u);
   KV_CHECK_EQ(kChunkTokens % tile.block_tokens, 0u);
+  KV_CHECK(!IsStaged(tile.k_type) || tile.own_k != nullptr);
 }
 
 const uint16_t* UnitOf(const AttentionTile& tile, const AttentionRow& row, size_t offset,
-                       uint32_t position) {
+                       size_t unit_bytes, uint32_t position) {
   const std::byte* block = row.blocks[position / tile.block_tokens];
   KV_CHECK(block != nullptr);
   const size_t unit = position % tile.block_tokens / kUnitTokens;
-  const size_t unit_bytes = size_t{kUnitTokens} * tile.head_dim * sizeof(uint16_t);
   return reinterpret_cast<const uint16_t*>(block + offset + unit * unit_bytes);
+}
+
+const uint16_t* KUnitOf(const AttentionTile& tile, const AttentionRow& row, uint32_t position) {
+  return UnitOf(tile, row, tile.k_offset, KUnitBytes(tile.k_type, tile.head_dim), position);
+}
+const uint16_t* VUnitOf(const AttentionTile& tile, const AttentionRow& row, uint32_t position) {
+  return UnitOf(tile, row, tile.v_offset, VUnitBytes(tile.v_type, tile.head_dim), position);
 }
 
 constexpr uint32_t kChunkUnits = kChunkTokens / kUnitTokens;
 
-// By unit of a chunk, bit i: row i sees some of its tokens; row i goes through it with row i - 1.
+// By unit of a chunk, bit i: row i sees some of its tokens; row i goes through it with row i - 1;
+// row i has f16 keys of it apart from the block.
 struct UnitMasks {
   uint64_t seen[kChunkUnits] = {};
   uint64_t linked[kChunkUnits] = {};
+  uint64_t own[kChunkUnits] = {};
 };
 
 // Rows of one chunk: what they see of it.
@@ -85,6 +93,23 @@ void LinkRow(const AttentionRow& row, uint32_t base, uint64_t bit, UnitMasks& ma
   }
 }
 
+// Rows of a staged type go through their own unit apart from those that see it quantized.
+void PartOwnUnits(const AttentionTile& tile, uint32_t base, UnitMasks& masks) {
+  for (uint32_t i = 0; i < tile.row_count; ++i) {
+    const uint32_t position = tile.rows[i].position;
+    if (position < base || position - base >= kChunkTokens) continue;
+    masks.own[(position - base) / kUnitTokens] |= uint64_t{1} << i;
+  }
+  for (uint32_t unit = 0; unit < kChunkUnits; ++unit) {
+    for (uint32_t i = 1; i < tile.row_count; ++i) {
+      const bool own = (masks.own[unit] >> i & 1) != 0;
+      const bool own_before = (masks.own[unit] >> (i - 1) & 1) != 0;
+      if (own == own_before && (!own || tile.own_k[i] == tile.own_k[i - 1])) continue;
+      masks.linked[unit] &= ~(uint64_t{1} << i);
+    }
+  }
+}
+
 // Cuts the chunk at `base` into segments, resolving their units; returns how many units. A run of
 // linked rows is one segment as long as its extent stays the same from unit to unit.
 uint32_t MakeSegments(const AttentionTile& tile, uint32_t base, const UnitMasks& masks,
@@ -93,7 +118,8 @@ uint32_t MakeSegments(const AttentionTile& tile, uint32_t base, const UnitMasks&
   uint32_t units = 0;
   job.segments = 0;
   for (uint32_t unit = 0; unit < kChunkUnits; ++unit) {
-    const bool same_runs = unit > 0 && masks.linked[unit] == masks.linked[unit - 1];
+    const bool same_runs = unit > 0 && masks.linked[unit] == masks.linked[unit - 1] &&
+                           masks.own[unit] == masks.own[unit - 1];
     for (uint32_t row = 0; row < tile.row_count;) {
       uint32_t end = row + 1;
       while (end < tile.row_count && (masks.linked[unit] >> end & 1) != 0) ++end;
@@ -112,12 +138,17 @@ uint32_t MakeSegments(const AttentionTile& tile, uint32_t base, const UnitMasks&
                                     static_cast<int>(unit),
                                     0,
                                     job.k + place,
-                                    job.v + place};
+                                    job.v + place,
+                                    (masks.own[unit] >> row & 1) != 0};
         }
-        const AttentionRow& reader = tile.rows[__builtin_ctzll(seen)];
+        const int reader_index = __builtin_ctzll(seen);
+        const AttentionRow& reader = tile.rows[reader_index];
         const size_t place = size_t{row} * kChunkUnits + unit;
-        job.k[place] = UnitOf(tile, reader, tile.k_offset, base + unit * kUnitTokens);
-        job.v[place] = UnitOf(tile, reader, tile.v_offset, base + unit * kUnitTokens);
+        const uint32_t position = base + unit * kUnitTokens;
+        job.k[place] = job.segment[open[row]].own
+                           ? reinterpret_cast<const uint16_t*>(tile.own_k[reader_index])
+                           : KUnitOf(tile, reader, position);
+        job.v[place] = VUnitOf(tile, reader, position);
         ++job.segment[open[row]].units;
         units += 2;
       }
@@ -137,7 +168,7 @@ void ResolveAfter(const AttentionNext& next, AttentionJob& job) {
     if (position > row.position) continue;
     if (position + kUnitTokens <= FirstSeen(*next.tile, row.position)) continue;
     if (row.blocks[position / next.tile->block_tokens] == nullptr) continue;
-    job.after[unit] = UnitOf(*next.tile, row, next.tile->k_offset, position);
+    job.after[unit] = KUnitOf(*next.tile, row, position);
   }
 }
 
@@ -162,6 +193,8 @@ uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionS
   job.rows = static_cast<int>(RowsOf(tile));
   job.head_dim = static_cast<int>(tile.head_dim);
   job.scale = tile.scale;
+  job.k_type = tile.k_type;
+  job.v_type = tile.v_type;
   job.o = state.o;
   job.max = state.max;
   job.sum = state.sum;
@@ -181,6 +214,7 @@ uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionS
       job.end[row] = static_cast<int>(visible.last);
     }
   }
+  if (IsStaged(tile.k_type)) PartOwnUnits(tile, base, masks);
   const uint32_t units = MakeSegments(tile, base, masks, job);
   ResolveAfter(next, job);
   ActiveAttention().chunk(job);
@@ -241,17 +275,10 @@ uint32_t Attend(const AttentionTile& tile, float* scratch, float* const* out,
 void WriteKv(std::span<const float> k, std::span<const float> v, std::byte* block, size_t k_offset,
              size_t v_offset, uint32_t slot) {
   KV_CHECK_EQ(k.size(), v.size());
-  KV_CHECK_LE(k.size(), size_t{kMaxHeadDim});
-  const RowOpsTable& ops = ActiveRowOps();
-  const size_t head_dim = k.size();
-  const size_t unit = size_t{slot / kUnitTokens} * kUnitTokens * head_dim;
-  const size_t place = slot % kUnitTokens;
-  uint16_t half[kMaxHeadDim];
-  ops.half_from_float(k.data(), half, head_dim);
-  uint16_t* const k_unit = reinterpret_cast<uint16_t*>(block + k_offset) + unit;
-  for (size_t d = 0; d < head_dim; ++d) k_unit[d * kUnitTokens + place] = half[d];
-  uint16_t* const v_unit = reinterpret_cast<uint16_t*>(block + v_offset) + unit;
-  ops.half_from_float(v.data(), v_unit + place * head_dim, head_dim);
+  const uint32_t head_dim = static_cast<uint32_t>(k.size());
+  const size_t unit = slot / kUnitTokens * KUnitBytes(StoredType::kF16, head_dim);
+  WriteK(StoredType::kF16, k, block + k_offset + unit, slot % kUnitTokens);
+  WriteV(StoredType::kF16, v, block + v_offset + unit, slot % kUnitTokens);
 }
 
 }  // namespace kvasir

@@ -1,9 +1,10 @@
-// Attention over paged f16 KV, fused over the query heads that share one KV head.
+// Attention over paged KV, fused over the query heads that share one KV head.
 //
-// KV of one (layer, KV head) lies in units of 16 tokens at absolute positions: a K unit is
-// [head_dim][16] (transposed, so that 16 scores are one vector), a V unit is [16][head_dim],
-// both IEEE half precision. A KV block of `block_tokens` (a multiple of 16 that divides 256) tokens
-// holds block_tokens / 16 consecutive K units from k_offset and V units from v_offset.
+// KV of one (layer, KV head) lies in units of 16 tokens at absolute positions, as f16, int8 or int4
+// (kernels/stored_kv.h). A KV block of `block_tokens` (a multiple of 16 that divides 256) tokens
+// holds block_tokens / 16 consecutive K units from k_offset and V units from v_offset. A staged
+// type of K is read as f16 in the row's own unit, the one that holds its position, and as stored in
+// those before it: by position, however the prompt was cut.
 //
 // Numerics (the contract that makes reuse exact): positions are cut into fixed chunks of 256 at
 // absolute positions. Within a chunk: all scores, their maximum, the exponentials and their sum in
@@ -13,7 +14,9 @@
 // the instruction set. Tokens beyond what a row may see are skipped by position only; stale bytes
 // in their slots never reach a result. Accuracy against AttentionReference, relative to max |out|:
 // kAttentionMaxRelError * max(1, largest |scale q . k|), since a score's rounding error grows with
-// it. Thread: pure functions; AttendChunk takes 200 KiB of stack, nothing of the heap. Source:
+// it; with quantized K or V kQuantizedAttentionMaxRelError, for queries and weights are rounded to
+// 16 bits there. Thread: pure functions; AttendChunk takes 230 KiB of stack, nothing of the heap.
+// Source:
 // Milakov and Gimelshein 2018 (online softmax), arXiv:1805.02867; Kwon et al. 2023 (paged KV).
 #ifndef KVASIR_KERNELS_ATTENTION_H_
 #define KVASIR_KERNELS_ATTENTION_H_
@@ -22,13 +25,14 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/stored_kv.h"
+
 namespace kvasir {
 
-inline constexpr uint32_t kUnitTokens = 16;
 inline constexpr uint32_t kChunkTokens = 256;
 inline constexpr uint32_t kMaxAttentionRows = 64;  // row_count * group of one tile.
-inline constexpr uint32_t kMaxHeadDim = 256;
 inline constexpr double kAttentionMaxRelError = 2e-6;
+inline constexpr double kQuantizedAttentionMaxRelError = 5e-4;
 
 // One query token of a tile.
 struct AttentionRow {
@@ -57,6 +61,10 @@ struct AttentionTile {
   uint32_t block_tokens = 0;
   size_t k_offset = 0;  // Bytes from a block's base to its first K unit of this layer and head.
   size_t v_offset = 0;
+  StoredType k_type = StoredType::kF16;
+  StoredType v_type = StoredType::kF16;
+  // Of a staged k_type: [row_count], each row's own K unit, f16.
+  const std::byte* const* own_k = nullptr;
 };
 
 // Un-normalised softmax state of a tile's rows (row i * group + g): o = sum p v, max, sum of p.
@@ -101,12 +109,11 @@ size_t AttendScratchFloats(uint32_t row_count, uint32_t group, uint32_t head_dim
 uint32_t Attend(const AttentionTile& tile, float* scratch, float* const* out,
                 const AttentionNext& next = {});
 
-// Writes k and v [head_dim] of one token into slot `slot` (0..block_tokens-1) of a block as f16
-// (round to nearest even; beyond f16's range to infinity).
+// Writes k and v [head_dim] of one token into slot `slot` (0..block_tokens-1) of an f16 block.
 void WriteKv(std::span<const float> k, std::span<const float> v, std::byte* block, size_t k_offset,
              size_t v_offset, uint32_t slot);
 
-// The definition, in double, dense and without chunks, over the same stored f16 values.
+// The definition, in double, dense and without chunks, over the same stored values.
 // out is [row_count][group][head_dim].
 void AttentionReference(const AttentionTile& tile, double* out);
 

@@ -200,6 +200,14 @@ struct Work {
   // Scores, then weights p, of each row.
   alignas(64) float p[AttentionJob::kRows * AttentionJob::kTokens];
   alignas(64) float panel[kPanelDepth * kPanelCols];
+  // Of quantized units (attention_quantized.inl): coefficients and, by row and group of channels,
+  // their unit, its inverse and where integer sums start.
+  alignas(64) uint8_t coef[AttentionJob::kRows * 2 * kCoefSpan];
+  alignas(64) int32_t sums[AttentionJob::kRows * 64];
+  float unit[AttentionJob::kRows][4];
+  float inverse[AttentionJob::kRows][4];
+  int32_t start[AttentionJob::kRows][4];
+  float offset[AttentionJob::kRows];
 };
 
 inline float* PRow(Work& work, int row) { return work.p + row * AttentionJob::kTokens; }
@@ -468,12 +476,29 @@ void WeightedValues(Work& work, const AttentionJob::Segment& segment) {
   }
 }
 
+#include "kernels/attention_quantized.inl"
+
 void Chunk(const AttentionJob& job) {
   Work work(job);
   for (int r = 0; r < job.rows; ++r) work.p_row[r] = PRow(work, r);
-  for (int i = 0; i < job.segments; ++i) Scores(work, job.segment[i]);
+  for (int r = 0; r < job.rows; ++r) {
+    if (job.k_type == StoredType::kInt8) RoundQuery(work, r);
+    if (job.k_type == StoredType::kInt4) MeasureQuery(work, r);
+  }
+  for (int i = 0; i < job.segments; ++i) {
+    const AttentionJob::Segment& segment = job.segment[i];
+    if (job.k_type == StoredType::kF16 || segment.own) {
+      Scores(work, segment);
+    } else if (job.k_type == StoredType::kInt8) {
+      ScoresInt8(work, segment);
+    } else {
+      ScoresInt4(work, segment);
+    }
+  }
   FindMaxima(work);
   for (int r = 0; r < job.rows; ++r) Soften(work, r);
+  if (job.v_type == StoredType::kInt8) return ValuesInt<false>(work);
+  if (job.v_type == StoredType::kInt4) return ValuesInt<true>(work);
   for (int i = 0; i < job.rows * job.head_dim; i += 16) Store(job.o + i, Zero());
   for (int i = 0; i < job.segments; ++i) WeightedValues(work, job.segment[i]);
 }

@@ -12,6 +12,7 @@ constexpr int kDirectRows = 6;
 // clang-format off
 #include "kernels/vec16_avx2.inl"
 #include "kernels/vec16_math.inl"
+#include "kernels/int_dot_avx2.inl"
 #include "kernels/attention.inl"
 // clang-format on
 }  // namespace

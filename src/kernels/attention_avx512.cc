@@ -17,6 +17,7 @@ constexpr int kDirectRows = 6;
 // clang-format off
 #include "kernels/vec16_avx512.inl"
 #include "kernels/vec16_math.inl"
+#include "kernels/int_dot_avx512.inl"
 #include "kernels/attention.inl"
 // clang-format on
 }  // namespace

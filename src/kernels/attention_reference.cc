@@ -5,21 +5,37 @@
 
 #include "base/check.h"
 #include "kernels/attention.h"
-#include "kernels/row_ops.h"
 
 namespace kvasir {
 namespace {
 
-double StoredValue(const AttentionTile& tile, const AttentionRow& row, size_t offset,
-                   uint32_t position, size_t index_in_unit) {
+const std::byte* UnitAt(const AttentionTile& tile, const AttentionRow& row, size_t offset,
+                        size_t unit_bytes, uint32_t position) {
   const std::byte* block = row.blocks[position / tile.block_tokens];
   KV_CHECK(block != nullptr);
-  const size_t unit = position % tile.block_tokens / kUnitTokens;
-  const auto* halves = reinterpret_cast<const uint16_t*>(block + offset);
-  return FloatFromHalf(halves[unit * kUnitTokens * tile.head_dim + index_in_unit]);
+  return block + offset + position % tile.block_tokens / kUnitTokens * unit_bytes;
 }
 
-void AttendRow(const AttentionTile& tile, const AttentionRow& row, const float* q, double* out) {
+double KeyAt(const AttentionTile& tile, uint32_t row_index, uint32_t position, uint32_t channel) {
+  const AttentionRow& row = tile.rows[row_index];
+  const uint32_t place = position % kUnitTokens;
+  if (IsStaged(tile.k_type) && position / kUnitTokens == row.position / kUnitTokens) {
+    return StoredK(StoredType::kF16, tile.head_dim, tile.own_k[row_index], place, channel);
+  }
+  const size_t unit_bytes = KUnitBytes(tile.k_type, tile.head_dim);
+  return StoredK(tile.k_type, tile.head_dim, UnitAt(tile, row, tile.k_offset, unit_bytes, position),
+                 place, channel);
+}
+
+double ValueAt(const AttentionTile& tile, const AttentionRow& row, uint32_t position,
+               uint32_t channel) {
+  const size_t unit_bytes = VUnitBytes(tile.v_type, tile.head_dim);
+  return StoredV(tile.v_type, tile.head_dim, UnitAt(tile, row, tile.v_offset, unit_bytes, position),
+                 position % kUnitTokens, channel);
+}
+
+void AttendRow(const AttentionTile& tile, uint32_t row_index, const float* q, double* out) {
+  const AttentionRow& row = tile.rows[row_index];
   const uint32_t position = row.position;
   const uint32_t first =
       tile.window == 0 || position < tile.window ? 0 : position - tile.window + 1;
@@ -27,8 +43,7 @@ void AttendRow(const AttentionTile& tile, const AttentionRow& row, const float* 
   for (uint32_t t = first; t <= position; ++t) {
     double score = 0;
     for (uint32_t d = 0; d < tile.head_dim; ++d) {
-      const size_t index = size_t{d} * kUnitTokens + t % kUnitTokens;
-      score += q[d] * StoredValue(tile, row, tile.k_offset, t, index);
+      score += q[d] * KeyAt(tile, row_index, t, d);
     }
     weight.push_back(score * tile.scale);
   }
@@ -38,8 +53,7 @@ void AttendRow(const AttentionTile& tile, const AttentionRow& row, const float* 
   for (uint32_t d = 0; d < tile.head_dim; ++d) {
     double value = 0;
     for (uint32_t t = first; t <= position; ++t) {
-      const size_t index = size_t{t % kUnitTokens} * tile.head_dim + d;
-      value += weight[t - first] * StoredValue(tile, row, tile.v_offset, t, index);
+      value += weight[t - first] * ValueAt(tile, row, t, d);
     }
     out[d] = value / sum;
   }
@@ -50,7 +64,7 @@ void AttendRow(const AttentionTile& tile, const AttentionRow& row, const float* 
 void AttentionReference(const AttentionTile& tile, double* out) {
   for (uint32_t i = 0; i < tile.row_count; ++i) {
     for (uint32_t g = 0; g < tile.group; ++g) {
-      AttendRow(tile, tile.rows[i], tile.q[i] + size_t{g} * tile.head_dim,
+      AttendRow(tile, i, tile.q[i] + size_t{g} * tile.head_dim,
                 out + (size_t{i} * tile.group + g) * tile.head_dim);
     }
   }

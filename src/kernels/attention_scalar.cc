@@ -11,6 +11,7 @@ constexpr int kDirectRows =
 #include "kernels/half.inl"
 #include "kernels/vec16_scalar.inl"
 #include "kernels/vec16_math.inl"
+#include "kernels/int_dot_scalar.inl"
 #include "kernels/attention.inl"
 // clang-format on
 }  // namespace

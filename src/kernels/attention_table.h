@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/stored_kv.h"
+
 namespace kvasir {
 
 // One chunk of 256 tokens for up to 64 rows. Tokens and units are counted from the chunk's first.
@@ -21,10 +23,12 @@ struct AttentionJob {
   struct Segment {
     int first_row, rows;
     int first_unit, units;
-    const uint16_t* const* k;  // [units] K units [head_dim][16]
-    const uint16_t* const* v;  // [units] V units [16][head_dim]
+    const uint16_t* const* k;  // [units] K units: of k_type, but f16 where `own`.
+    const uint16_t* const* v;  // [units] V units of v_type
+    bool own;                  // The rows' own unit, not quantized yet.
   };
 
+  StoredType k_type, v_type;
   int rows;
   int segments;
   int head_dim;

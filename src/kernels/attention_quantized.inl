@@ -1,0 +1,384 @@
+// Scores from, and weighted sums of, int8 and int4 units: integer dot products between the stored
+// bytes and 16-bit coefficients. Included inside attention.inl, after Work.
+//
+// A group of 64 channels (K) or the 256 tokens of a chunk (V) share the unit of their coefficients,
+// 1/32512 of the largest magnitude there: of the query, of the query times the channels' scales
+// (int4 K; bounded by the product of the two largest), or of weight times scale (V). Rounding to
+// that is the only loss; the dot products are exact int32, hence the same in any order and on any
+// machine, and what a token beyond a row's view holds is multiplied by an integer 0.
+//
+// int8 bytes are value + 128: sums start at -128 times the sum of the coefficients.
+
+constexpr int kScaleChannels = 64;
+constexpr float kCoefMax = 32512.0f;  // 127 * 256: high bytes stay in int8.
+
+inline const uint8_t* UnitBytes(const uint16_t* unit) {
+  return reinterpret_cast<const uint8_t*>(unit);
+}
+inline const uint16_t* HalvesAt(const uint16_t* unit, int bytes) {
+  return reinterpret_cast<const uint16_t*>(UnitBytes(unit) + bytes);
+}
+inline uint8_t* CoefRow(Work& work, int row) { return work.coef + row * 2 * kCoefSpan; }
+
+// What Dot multiplies: bytes of column vector c at step k of outer step u.
+struct KBytes {  // Columns are units; one outer step.
+  const uint16_t* const* unit;
+  const uint16_t* const* next;  // As many units to fetch meanwhile.
+  int offset;
+  const uint8_t* At(int, int k, int c) const {
+    __builtin_prefetch(UnitBytes(next[c]) + offset + k * 64, 0, 2);
+    return UnitBytes(unit[c]) + offset + k * 64;
+  }
+};
+struct VBytes {  // Columns are channels, outer steps units.
+  const uint16_t* const* unit;
+  const uint16_t* const* next;
+  int offset, stride, fetch;
+  const uint8_t* At(int u, int k, int c) const {
+    __builtin_prefetch(UnitBytes(next[u]) + fetch + (k * 4 + c) * 64, 0, 2);
+    return UnitBytes(unit[u]) + offset + k * stride + c * 64;
+  }
+};
+
+// c[row][16 columns each] += A * B over `outer` times `inner` vectors of bytes. With a single
+// column, sums of alternate steps are kept apart so that enough of them are under way.
+template <int kRows, int kCols, bool kNibbles, typename Source>
+__attribute__((noinline)) void Dot(const uint8_t* const* a, Source b, int outer, int inner,
+                                   int32_t* c, int c_stride) {
+  constexpr int kHalves = kNibbles ? 2 : 1;
+  constexpr int kParts = kNibbles && kCols == 1 && kIntCols > 1 ? 2 : 1;
+  Sums sum[kRows][kCols][kParts];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kCols; ++j) {
+#pragma GCC unroll 2
+      for (int part = 0; part < kParts; ++part) sum[r][j][part] = ZeroSums();
+    }
+  }
+  int quad = 0;
+  for (int u = 0; u < outer; ++u) {
+    for (int k = 0; k < inner; ++k) {
+#pragma GCC unroll 2
+      for (int half = 0; half < kHalves; ++half, ++quad) {
+        Bytes bytes[kCols];
+#pragma GCC unroll 4
+        for (int j = 0; j < kCols; ++j) {
+          const uint8_t* const from = b.At(u, k, j);
+          bytes[j] = !kNibbles ? LoadBytes(from)
+                               : (half == 0 ? LoadLowNibbles(from) : LoadHighNibbles(from));
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+          const Coef coef = LoadCoef(a[r], quad);
+#pragma GCC unroll 4
+          for (int j = 0; j < kCols; ++j) {
+            Accumulate(sum[r][j][kParts == 2 ? half : 0], bytes[j], coef);
+          }
+        }
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kCols; ++j) {
+      int32_t* const to = c + r * c_stride + j * 16;
+      Ints total = LoadInts(to);
+#pragma GCC unroll 2
+      for (int part = 0; part < kParts; ++part) total = Total(sum[r][j][part], total);
+      StoreInts(to, total);
+    }
+  }
+}
+
+template <int kCols, bool kNibbles, typename Source>
+inline void DotOfRows(int rows, const uint8_t* const* a, Source b, int outer, int inner, int32_t* c,
+                      int c_stride) {
+  constexpr int kMost = kCols == 1 ? kLoneRows : kIntRows;
+  if constexpr (kMost >= 6) {
+    if (rows == 6) return Dot<6, kCols, kNibbles>(a, b, outer, inner, c, c_stride);
+    if (rows == 5) return Dot<5, kCols, kNibbles>(a, b, outer, inner, c, c_stride);
+    if (rows == 4) return Dot<4, kCols, kNibbles>(a, b, outer, inner, c, c_stride);
+  }
+  if constexpr (kMost >= 3) {
+    if (rows == 3) return Dot<3, kCols, kNibbles>(a, b, outer, inner, c, c_stride);
+  }
+  if constexpr (kMost >= 2) {
+    if (rows == 2) return Dot<2, kCols, kNibbles>(a, b, outer, inner, c, c_stride);
+  }
+  Dot<1, kCols, kNibbles>(a, b, outer, inner, c, c_stride);
+}
+
+// `cols` column vectors, source(j) being B from vector j on.
+template <bool kNibbles, typename MakeSource>
+inline void DotOfCols(int cols, int rows, const uint8_t* const* a, MakeSource source, int outer,
+                      int inner, int32_t* c, int c_stride) {
+  for (int j = 0; j < cols;) {
+    if constexpr (kIntCols >= 4) {
+      if (cols - j >= 4) {
+        DotOfRows<4, kNibbles>(rows, a, source(j), outer, inner, c + j * 16, c_stride);
+        j += 4;
+        continue;
+      }
+    }
+    // One column takes at least as many rows as several do.
+    DotOfRows<1, kNibbles>(rows, a, source(j), outer, inner, c + j * 16, c_stride);
+    ++j;
+  }
+}
+
+// Whether any of the rows sees tokens of [from, to).
+inline bool AnySees(const AttentionJob& job, int first, int rows, int from, int to) {
+  for (int r = first; r < first + rows; ++r) {
+    if (Larger(job.begin[r], from) < Smaller(job.end[r], to)) return true;
+  }
+  return false;
+}
+
+inline V AbsMax(V largest, V x) { return Max(Sub(Zero(), NegAbs(x)), largest); }
+
+// Magnitudes below this (nothing a model makes) count as 0, so that the inverse stays finite.
+constexpr float kLeastMagnitude = 0x1p-100f;
+
+// The largest magnitude of each group of a row's query, in units of 1/kCoefMax, and its inverse.
+void MeasureQuery(Work& work, int row) {
+  const AttentionJob& job = work.job;
+  for (int first = 0, g = 0; first < job.head_dim; first += kScaleChannels, ++g) {
+    const int last = Smaller(first + kScaleChannels, job.head_dim);
+    V largest = Zero();
+    for (int d = first; d < last; d += 16) largest = AbsMax(largest, Load(job.q[row] + d));
+    const float top = MaxLanes(largest);
+    work.unit[row][g] = top * (1.0f / kCoefMax);
+    work.inverse[row][g] = top > kLeastMagnitude ? kCoefMax / top : 0.0f;
+  }
+}
+
+// Coefficients of an int8 query.
+void RoundQuery(Work& work, int row) {
+  const AttentionJob& job = work.job;
+  MeasureQuery(work, row);
+  const V shift = Set1(kRoundShift);
+  for (int first = 0, g = 0; first < job.head_dim; first += kScaleChannels, ++g) {
+    const int last = Smaller(first + kScaleChannels, job.head_dim);
+    V sum = Zero();
+    for (int d = first; d < last; d += 16) {
+      const V shifted = Fma(Load(job.q[row] + d), Set1(work.inverse[row][g]), shift);
+      StoreCoefs(shifted, CoefRow(work, row), d);
+      sum = Add(sum, Sub(shifted, shift));
+    }
+    const float total = SumLanes(sum);  // Exact; NaN if the query holds one.
+    const bool sound = total == total;
+    work.start[row][g] = sound ? static_cast<int32_t>(-128.0f * total) : 0;
+    if (!sound) work.unit[row][g] = total;
+  }
+}
+
+// Scores of a segment's int8 units, before the scale.
+void ScoresInt8(Work& work, const AttentionJob::Segment& segment) {
+  const AttentionJob& job = work.job;
+  int32_t dot[kIntRows * kIntCols * 16];
+  for (int u = 0; u < segment.units; u += kIntCols) {
+    const int cols = Smaller(kIntCols, segment.units - u);
+    const int base = (segment.first_unit + u) * 16;
+    for (int r = 0; r < segment.rows; r += kIntRows) {
+      const int row = segment.first_row + r;
+      const int rows = Smaller(kIntRows, segment.rows - r);
+      if (!AnySees(job, row, rows, base, base + cols * 16)) continue;
+      for (int first = 0, g = 0; first < job.head_dim; first += kScaleChannels, ++g) {
+        const uint8_t* a[kIntRows];
+        for (int i = 0; i < rows; ++i) {
+          // A row of coefficients is not split by group, its low and high bytes are.
+          a[i] = CoefRow(work, row + i) + first * kCoefBytes;
+          for (int j = 0; j < cols * 16; ++j) dot[i * kIntCols * 16 + j] = work.start[row + i][g];
+        }
+        DotOfCols<false>(
+            cols, rows, a,
+            [&](int j) {
+              return KBytes{segment.k + u + j, segment.v + u + j, first * 16};
+            },
+            1, Smaller(kScaleChannels, job.head_dim - first) / 4, dot, kIntCols * 16);
+        for (int c = 0; c < cols; ++c) {
+          const V scale = LoadHalf(HalvesAt(segment.k[u + c], job.head_dim * 16) + g * 16);
+          for (int i = 0; i < rows; ++i) {
+            float* const p = PRow(work, row + i) + base + c * 16;
+            const V x = ToFloat(LoadInts(dot + (i * kIntCols + c) * 16));
+            const V by = Mul(scale, Set1(work.unit[row + i][g]));
+            Store(p, g == 0 ? Mul(x, by) : Fma(x, by, Load(p)));
+          }
+        }
+      }
+    }
+  }
+}
+
+// Scores of one int4 unit and one group of channels. `scale` and `minimum` are the group's own.
+void ScoresOfChannels(Work& work, const AttentionJob::Segment& segment, int u, int first, int g,
+                      const uint16_t* scale, const uint16_t* minimum) {
+  const AttentionJob& job = work.job;
+  const int vectors = Smaller(kScaleChannels, job.head_dim - first) / 16;
+  V low[kScaleChannels / 16];
+  V relative[kScaleChannels / 16];
+  V largest = Zero();
+  for (int j = 0; j < vectors; ++j) {
+    low[j] = LoadHalf(minimum + j * 16);
+    relative[j] = LoadHalf(scale + j * 16);
+    largest = Max(relative[j], largest);
+  }
+  const float top = MaxLanes(largest);
+  const V inverse = Set1(top > 0.0f ? 1.0f / top : 0.0f);
+  for (int j = 0; j < vectors; ++j) relative[j] = Mul(relative[j], inverse);
+  const V shift = Set1(kRoundShift);
+  const int base = (segment.first_unit + u) * 16;
+  for (int r = 0; r < segment.rows; r += kLoneRows) {
+    const int row = segment.first_row + r;
+    const int rows = Smaller(kLoneRows, segment.rows - r);
+    if (!AnySees(job, row, rows, base, base + 16)) continue;
+    int32_t dot[kLoneRows * 16] = {};
+    float offset[kLoneRows];
+    const uint8_t* a[kLoneRows];
+    for (int i = 0; i < rows; ++i) {
+      a[i] = CoefRow(work, row + i);
+      const V by = Set1(work.inverse[row + i][g]);
+      const float* const q = job.q[row + i] + first;
+      V sum = Zero();
+      for (int j = 0; j < vectors; ++j) {
+        const V x = Load(q + j * 16);
+        sum = Fma(x, low[j], sum);
+        StoreCoefs(Fma(Mul(x, by), relative[j], shift), CoefRow(work, row + i), j * 16);
+      }
+      offset[i] = SumLanes(sum);
+    }
+    DotOfRows<1, true>(rows, a, KBytes{segment.k + u, segment.v + u, first * 8}, 1, vectors * 2,
+                       dot, 16);
+    for (int i = 0; i < rows; ++i) {
+      float* const p = PRow(work, row + i) + base;
+      const V x = ToFloat(LoadInts(dot + i * 16));
+      const V part = Fma(x, Set1(work.unit[row + i][g] * top), Set1(offset[i]));
+      Store(p, g == 0 ? part : Add(Load(p), part));
+    }
+  }
+}
+
+void ScoresInt4(Work& work, const AttentionJob::Segment& segment) {
+  const int dim = work.job.head_dim;
+  for (int u = 0; u < segment.units; ++u) {
+    const uint16_t* const scales = HalvesAt(segment.k[u], dim * 8);
+    for (int first = 0, g = 0; first < dim; first += kScaleChannels, ++g) {
+      ScoresOfChannels(work, segment, u, first, g, scales + first, scales + dim + first);
+    }
+  }
+}
+
+// Tokens t .. t + 15 that a row sees.
+inline Mask SeenLanes(const AttentionJob& job, int row, int t) {
+  const int begin = Smaller(Larger(job.begin[row] - t, 0), 16);
+  const int end = Smaller(Larger(job.end[row] - t, 0), 16);
+  return begin < end ? Lanes(begin, end) : Lanes(0, 0);
+}
+
+// Calls visit(row, t, unit) for each row of a segment and each unit, which holds tokens t .. t
+// + 15.
+template <typename Visit>
+inline void ForRowsAndUnits(const AttentionJob::Segment& segment, Visit visit) {
+  for (int u = 0; u < segment.units; ++u) {
+    for (int r = segment.first_row; r < segment.first_row + segment.rows; ++r) {
+      visit(r, (segment.first_unit + u) * 16, segment.v[u]);
+    }
+  }
+}
+
+// Coefficients of one group of channels: weight times scale of each token. `scales` is in bytes
+// from a unit's begin, minimums lie `minimums` behind them.
+template <bool kNibbles>
+void RoundWeights(Work& work, int scales, int minimums) {
+  const AttentionJob& job = work.job;
+  V largest[AttentionJob::kRows];
+  V low[AttentionJob::kRows];
+  for (int r = 0; r < job.rows; ++r) largest[r] = low[r] = Zero();
+  const auto weight = [&](int row, int t, const uint16_t* unit) {
+    const V by = LoadHalf(HalvesAt(unit, scales));
+    return Select(SeenLanes(job, row, t), Mul(Load(PRow(work, row) + t), by), Zero());
+  };
+  for (int i = 0; i < job.segments; ++i) {
+    ForRowsAndUnits(job.segment[i], [&](int row, int t, const uint16_t* unit) {
+      largest[row] = AbsMax(largest[row], weight(row, t, unit));
+      if constexpr (kNibbles) {
+        const Mask seen = SeenLanes(job, row, t);
+        const V p = Select(seen, Load(PRow(work, row) + t), Zero());
+        const V minimum = Select(seen, LoadHalf(HalvesAt(unit, scales + minimums)), Zero());
+        low[row] = Fma(p, minimum, low[row]);
+      }
+    });
+  }
+  for (int r = 0; r < job.rows; ++r) {
+    const float top = MaxLanes(largest[r]);
+    work.unit[r][0] = top * (1.0f / kCoefMax);
+    work.inverse[r][0] = top > kLeastMagnitude ? kCoefMax / top : 0.0f;
+    work.offset[r] = SumLanes(low[r]);
+    largest[r] = Zero();  // From here on: the sum of the coefficients.
+  }
+  const V shift = Set1(kRoundShift);
+  for (int i = 0; i < job.segments; ++i) {
+    ForRowsAndUnits(job.segment[i], [&](int row, int t, const uint16_t* unit) {
+      const V shifted = Fma(weight(row, t, unit), Set1(work.inverse[row][0]), shift);
+      StoreCoefs(shifted, CoefRow(work, row), t);
+      largest[row] = Add(largest[row], Sub(shifted, shift));
+    });
+  }
+  for (int r = 0; r < job.rows; ++r) {
+    const float total = SumLanes(largest[r]);  // Exact: below 2^24.
+    const bool sound = total == total;
+    work.start[r][0] = sound && !kNibbles ? static_cast<int32_t>(-128.0f * total) : 0;
+    if (!sound) work.unit[r][0] = total;
+  }
+}
+
+// o = sum of p * v over the chunk, for all rows, from int8 or (kNibbles) int4 units. The integer
+// sums of a group stand in o until they are complete.
+template <bool kNibbles>
+void ValuesInt(Work& work) {
+  const AttentionJob& job = work.job;
+  const int dim = job.head_dim;
+  const int value_bytes = kNibbles ? dim * 8 : dim * 16;
+  const int groups = (dim + kScaleChannels - 1) / kScaleChannels;
+  for (int first = 0, g = 0; first < dim; first += kScaleChannels, ++g) {
+    const int vectors = Smaller(kScaleChannels, dim - first) / 16;
+    RoundWeights<kNibbles>(work, value_bytes + g * 32, groups * 32);
+    int32_t* const sums = work.sums;
+    for (int r = 0; r < job.rows; ++r) {
+      for (int i = 0; i < vectors * 16; ++i) sums[r * kScaleChannels + i] = work.start[r][0];
+    }
+    for (int i = 0; i < job.segments; ++i) {
+      const AttentionJob::Segment& segment = job.segment[i];
+      const uint16_t* next[AttentionJob::kUnits];
+      for (int u = 0; u < segment.units; ++u) {
+        const uint16_t* const after = job.after[segment.first_unit + u];
+        next[u] = after != nullptr ? after : segment.v[u];
+      }
+      for (int r = 0; r < segment.rows; r += kIntRows) {
+        const int row = segment.first_row + r;
+        const int rows = Smaller(kIntRows, segment.rows - r);
+        const uint8_t* a[kIntRows];
+        for (int k = 0; k < rows; ++k) {
+          a[k] = CoefRow(work, row + k) + segment.first_unit * 16 * kCoefBytes;
+        }
+        DotOfCols<kNibbles>(
+            vectors, rows, a,
+            [&](int j) {
+              return VBytes{segment.v, next, first * 4 + j * 64, dim * 4,
+                            (kNibbles ? first * 8 : first * 16) + j * 64};
+            },
+            segment.units, kNibbles ? 2 : 4, sums + row * kScaleChannels, kScaleChannels);
+      }
+    }
+    for (int r = 0; r < job.rows; ++r) {
+      const V unit = Set1(work.unit[r][0]);
+      for (int j = 0; j < vectors; ++j) {
+        const V x = ToFloat(LoadInts(sums + r * kScaleChannels + j * 16));
+        Store(job.o + r * dim + first + j * 16,
+              kNibbles ? Fma(x, unit, Set1(work.offset[r])) : Mul(x, unit));
+      }
+    }
+  }
+}
