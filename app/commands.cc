@@ -10,8 +10,10 @@ std::vector<std::unique_ptr<Command>> MakeCommands() {
   commands.push_back(MakeBenchModelCommand());
   commands.push_back(MakeBenchKernelsCommand());
   commands.push_back(MakeBenchServeCommand());
+  commands.push_back(MakeBenchEvictCommand());
   commands.push_back(MakeInspectCommand());
   commands.push_back(MakeLogitsCommand());
+  commands.push_back(MakePerplexityCommand());
   commands.push_back(MakeTemplateCommand());
   commands.push_back(MakeTokenizeCommand());
   commands.push_back(MakeDetokenizeCommand());

@@ -66,7 +66,7 @@ void ModelFlags::Register(Options& options) {
       .Type("NAME")
       .Check(IsaProblem)
       .Group("Machine");
-  options.Add("--ctx", &context_tokens, "Longest sequence in tokens (default: the model's)")
+  options.Add("--ctx", &context_tokens, context_help)
       .Type("N")
       .Range(uint32_t{1}, kMaxContext)
       .Group("Machine");

@@ -18,6 +18,7 @@ struct ModelFlags {
   int threads = 0;  // 0: all usable cores.
   std::string isa;  // Empty: the best this CPU has.
   uint32_t context_tokens = 0;
+  const char* context_help = "Longest sequence in tokens (default: the model's)";
   std::string kv_memory;
   bool head_sketch = false;
 

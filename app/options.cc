@@ -64,6 +64,11 @@ OptionHandle& OptionHandle::ShowDefault() {
   return *this;
 }
 
+OptionHandle& OptionHandle::ManyValues() {
+  option_->allow_extra_args(true);
+  return *this;
+}
+
 OptionHandle& OptionHandle::CommandLineOnly() {
   option_->configurable(false);
   return *this;

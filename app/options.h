@@ -30,6 +30,7 @@ class OptionHandle {
   OptionHandle& Check(std::string (*problem)(const std::string&));
   OptionHandle& Required();
   OptionHandle& ShowDefault();
+  OptionHandle& ManyValues();       // One mention takes all values up to the next option.
   OptionHandle& CommandLineOnly();  // Not from file or environment.
 
  private:

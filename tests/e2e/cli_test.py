@@ -14,8 +14,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cli_harness import (BINARY, GEMMA, SMOLLM2, ProgramTest, clean_environment, gguf_header, gguf_string,  # noqa: E402
                          kvasir, need)
 
-COMMANDS = [["run"], ["chat"], ["bench", "model"], ["inspect"], ["logits"], ["template"], ["tokenize"],
-            ["detokenize"], ["serve"]]
+COMMANDS = [["run"], ["chat"], ["bench", "model"], ["inspect"], ["logits"], ["perplexity"], ["template"],
+            ["tokenize"], ["detokenize"], ["serve"]]
 
 
 class HelpTest(ProgramTest):
