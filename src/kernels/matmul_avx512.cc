@@ -1,7 +1,8 @@
-// AVX-512 with VNNI. See matmul.inl for the loops and the numerics, matmul_layout.h for the bytes.
-// Plain C headers and intrinsics only.
+// AVX-512 with VNNI. See matmul.inl for the loops and the numerics,
+// matmul_layout.h for the bytes. Plain C headers and intrinsics only.
 
-// GCC 12 takes the deliberately undefined registers inside its own AVX-512 headers for a mistake.
+// GCC 12 takes the deliberately undefined registers inside its own AVX-512
+// headers for a mistake.
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
@@ -23,8 +24,8 @@ struct SuperScale {
   __m512 dmin;
 };
 
-// One 32-block of a panel: u8 codes of 8 k-groups, and per output row the scale and either the
-// minimum or (Q6_K) the second half's scale.
+// One 32-block of a panel: u8 codes of 8 k-groups, and per output row the scale
+// and either the minimum or (Q6_K) the second half's scale.
 struct Block {
   __m512i lines[8];
   __m512 scale;
@@ -54,8 +55,8 @@ KV_INLINE __m512i MaskedOr(__m512i a, __m512i mask, __m512i b) {
   return _mm512_ternarylogic_epi32(a, mask, b, 0xEA);
 }
 
-// Bits [from, from + count) of every byte to bits [to, to + count), the rest zero: a bit matrix,
-// its row for result bit i in byte 7 - i.
+// Bits [from, from + count) of every byte to bits [to, to + count), the rest
+// zero: a bit matrix, its row for result bit i in byte 7 - i.
 template <int from, int to, int count>
 KV_INLINE __m512i MoveBits(__m512i v) {
   uint64_t matrix = 0;
@@ -63,7 +64,8 @@ KV_INLINE __m512i MoveBits(__m512i v) {
   return _mm512_gf2p8affine_epi64_epi8(v, _mm512_set1_epi64(static_cast<long long>(matrix)), 0);
 }
 
-// Lines 2j and 2j + 1 of a block: nibbles, and for Q5_0 and Q6_K what the planes add on top.
+// Lines 2j and 2j + 1 of a block: nibbles, and for Q5_0 and Q6_K what the
+// planes add on top.
 template <int F, int j>
 KV_INLINE void UnpackLines(const unsigned char* codes, const unsigned char* planes, __m512i* low,
                            __m512i* high) {
@@ -88,6 +90,24 @@ KV_INLINE void UnpackLines(const unsigned char* codes, const unsigned char* plan
   }
 }
 
+// Scale and minimum, or second scale, of block `half` (0, 1) of the pair at
+// `pair`.
+template <int F>
+KV_INLINE void UnpackScales(const unsigned char* scales, const SuperScale& super, __m512* scale,
+                            __m512* extra) {
+  *extra = _mm512_setzero_ps();
+  if constexpr (F == kQ4_K) {
+    *scale = _mm512_mul_ps(super.d, LoadU8(scales));
+    *extra = _mm512_xor_ps(_mm512_set1_ps(-0.0f), _mm512_mul_ps(super.dmin, LoadU8(scales + 16)));
+  } else if constexpr (F == kQ6_K) {
+    *scale = _mm512_mul_ps(super.d, LoadI8(scales));
+    *extra = _mm512_mul_ps(super.d, LoadI8(scales + 16));
+  } else {
+    *scale = LoadHalves(scales);
+    if constexpr (F == kQ4_1) *extra = LoadHalves(scales + 32);
+  }
+}
+
 // Block `half` (0, 1) of the pair at `pair`.
 template <int F>
 KV_INLINE void Unpack(const unsigned char* pair, uint32_t half, const SuperScale& super,
@@ -95,23 +115,12 @@ KV_INLINE void Unpack(const unsigned char* pair, uint32_t half, const SuperScale
   constexpr PanelLayout kLayout = kPanelLayouts[F];
   const unsigned char* codes = pair + half * kLayout.line_bytes;
   const unsigned char* planes = pair + kLayout.plane_offset + half * kLayout.plane_bytes;
-  const unsigned char* scales = pair + kLayout.scale_offset + half * kLayout.scale_bytes;
   UnpackLines<F, 0>(codes, planes, &block->lines[0], &block->lines[1]);
   UnpackLines<F, 1>(codes, planes, &block->lines[2], &block->lines[3]);
   UnpackLines<F, 2>(codes, planes, &block->lines[4], &block->lines[5]);
   UnpackLines<F, 3>(codes, planes, &block->lines[6], &block->lines[7]);
-  block->extra = _mm512_setzero_ps();
-  if constexpr (F == kQ4_K) {
-    block->scale = _mm512_mul_ps(super.d, LoadU8(scales));
-    block->extra =
-        _mm512_xor_ps(_mm512_set1_ps(-0.0f), _mm512_mul_ps(super.dmin, LoadU8(scales + 16)));
-  } else if constexpr (F == kQ6_K) {
-    block->scale = _mm512_mul_ps(super.d, LoadI8(scales));
-    block->extra = _mm512_mul_ps(super.d, LoadI8(scales + 16));
-  } else {
-    block->scale = LoadHalves(scales);
-    if constexpr (F == kQ4_1) block->extra = LoadHalves(scales + 32);
-  }
+  UnpackScales<F>(pair + kLayout.scale_offset + half * kLayout.scale_bytes, super, &block->scale,
+                  &block->extra);
 }
 
 template <int R>
@@ -140,43 +149,8 @@ constexpr int kZeroSlot = F == kQ4_0   ? kSlotZero8
                           : F == kQ8_0 ? kSlotZero128
                                        : -1;
 
-// Integer dot products of groups [begin, end) into sum[R]. One row alone has too short a chain of
-// its own to fill the multipliers, so it gets two.
-template <int R>
-KV_INLINE void Dot(const Block& block, const unsigned char* record, int begin, int end,
-                   __m512i* sum) {
-  if constexpr (R == 1) {
-    __m512i second = _mm512_setzero_si512();
-#pragma GCC unroll 16
-    for (int g = begin; g < end; g += 2) {
-      sum[0] = _mm512_dpbusd_epi32(sum[0], block.lines[g], Codes(record, 0, g));
-      second = _mm512_dpbusd_epi32(second, block.lines[g + 1], Codes(record, 0, g + 1));
-    }
-    sum[0] = _mm512_add_epi32(sum[0], second);
-  } else {
-#pragma GCC unroll 16
-    for (int g = begin; g < end; ++g) {
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        sum[r] = _mm512_dpbusd_epi32(sum[r], block.lines[g], Codes(record, r, g));
-      }
-    }
-  }
-}
-
-template <int R>
-KV_INLINE void AddScaled(const __m512i* sum, __m512 scale, const unsigned char* record,
-                         __m512* acc) {
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-    const __m512 product =
-        _mm512_fmadd_ps(_mm512_castsi512_ps(sum[r]), BroadcastFloat<R>(record, kSlotScale, r),
-                        BroadcastFloat<R>(record, kSlotMinusMagic, r));
-    acc[r] = _mm512_fmadd_ps(product, scale, acc[r]);
-  }
-}
-
-// Groups [begin, end) of a 32-block of P panels; scales at byte `scale` of each panel's piece.
+// Groups [begin, end) of a 32-block of P panels; scales at byte `scale` of each
+// panel's piece.
 template <int F, int R, int N, int P>
 KV_INLINE void AddGroups(const unsigned char* chunk, const unsigned char* record, int first,
                          int begin, int end, int zero_slot, int scale, __m512 acc[][P]) {
@@ -238,40 +212,8 @@ KV_INLINE void AccumulateExpanded(const unsigned char* chunk, const unsigned cha
   }
 }
 
-template <int F, int R>
-KV_INLINE void Accumulate(const Block& block, const unsigned char* record, __m512* acc) {
-  __m512i sum[R];
-  if constexpr (F == kQ6_K) {
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) sum[r] = BroadcastInt<R>(record, kSlotZero32Low, r);
-    Dot<R>(block, record, 0, 4, sum);
-    AddScaled<R>(sum, block.scale, record, acc);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) sum[r] = BroadcastInt<R>(record, kSlotZero32High, r);
-    Dot<R>(block, record, 4, 8, sum);
-    AddScaled<R>(sum, block.extra, record, acc);
-    return;
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-    if constexpr (kZeroSlot<F> >= 0) {
-      sum[r] = BroadcastInt<R>(record, kZeroSlot<F>, r);
-    } else {
-      sum[r] = _mm512_set1_epi32(kMagicBits);
-    }
-  }
-  Dot<R>(block, record, 0, 8, sum);
-  AddScaled<R>(sum, block.scale, record, acc);
-  if constexpr (F == kQ4_1 || F == kQ4_K) {
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-      acc[r] = _mm512_fmadd_ps(block.extra, BroadcastFloat<R>(record, kSlotScaleSum, r), acc[r]);
-    }
-  }
-}
-
-// Rows [first, first + N) of a tile of R, times P panels: every activation that is loaded serves P
-// lines, and N * P chains of sums run side by side.
+// Rows [first, first + N) of a tile of R, times P panels: every activation that
+// is loaded serves P lines, and N * P chains of sums run side by side.
 template <int F, int R, int N, int P>
 KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activations,
                        uint32_t block_count, int first, const Ahead& ahead, float* acc_out) {
@@ -337,6 +279,115 @@ void ExpandChunk(const unsigned char* panel, uint32_t first_block, uint32_t bloc
   }
 }
 
+// sum + the dot products of a line with four codes of an activation. Written
+// out because g++ 12 loads the codes into a register first: an operation more
+// of a window that has to hold enough of them to hide both the multipliers'
+// latency and memory's.
+KV_INLINE __m512i DotCodes(__m512i sum, __m512i line, const unsigned char* codes) {
+  asm("vpdpbusd %2%{1to16%}, %1, %0"
+      : "+v"(sum)
+      : "v"(line), "m"(*reinterpret_cast<const unsigned char(*)[4]>(codes)));
+  return sum;
+}
+
+// Integer sums of R rows with B 32-blocks side by side, C chains each: the
+// multipliers take ten operations to be full.
+template <int R, int B, int C>
+struct Sums {
+  __m512i at[R][B][C];
+};
+
+template <int R, int B, int C>
+KV_INLINE void StartSums(const unsigned char* record, int zero_slot, Sums<R, B, C>* sums) {
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
+    for (int b = 0; b < B; ++b) {
+      sums->at[r][b][0] = zero_slot < 0
+                              ? _mm512_set1_epi32(kMagicBits)
+                              : BroadcastInt<R>(record + b * R * kRecordBytes, zero_slot, r);
+      if constexpr (C == 2) sums->at[r][b][1] = _mm512_setzero_si512();
+    }
+  }
+}
+
+// Adds lines 2j and 2j + 1 of B blocks of a pair, the first of which begins at
+// `codes`.
+template <int F, int j, int R, int B, int C>
+KV_INLINE void DotLines(const unsigned char* codes, const unsigned char* planes,
+                        const unsigned char* record, Sums<R, B, C>* sums) {
+  constexpr PanelLayout kLayout = kPanelLayouts[F];
+  __m512i lines[2][B];
+#pragma GCC unroll 16
+  for (int b = 0; b < B; ++b) {
+    UnpackLines<F, j>(codes + b * kLayout.line_bytes, planes + b * kLayout.plane_bytes,
+                      &lines[0][b], &lines[1][b]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 2; ++i) {
+#pragma GCC unroll 16
+    for (int b = 0; b < B; ++b) {
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        __m512i& sum = sums->at[r][b][i % C];
+        sum = DotCodes(sum, lines[i][b], record + (b * R * kRecordBytes + 32 * r + 8 * j + 4 * i));
+      }
+    }
+  }
+}
+
+// Adds block b's sums times `scale` to acc, then `min` if the format has one.
+template <int R, int B, int C>
+KV_INLINE void AddSums(const Sums<R, B, C>& sums, int b, __m512 scale, const __m512* min,
+                       const unsigned char* record, __m512* acc) {
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+    __m512i sum = sums.at[r][b][0];
+    if constexpr (C == 2) sum = _mm512_add_epi32(sum, sums.at[r][b][1]);
+    const __m512 product =
+        _mm512_fmadd_ps(_mm512_castsi512_ps(sum), BroadcastFloat<R>(record, kSlotScale, r),
+                        BroadcastFloat<R>(record, kSlotMinusMagic, r));
+    acc[r] = _mm512_fmadd_ps(product, scale, acc[r]);
+    if (min != nullptr) {
+      acc[r] = _mm512_fmadd_ps(*min, BroadcastFloat<R>(record, kSlotScaleSum, r), acc[r]);
+    }
+  }
+}
+
+// Blocks [half, half + B) of the pair at `pair`: their dot products side by
+// side, then their scales in order. `record` is the first one's.
+template <int F, int R, int B>
+KV_INLINE void AddBlocks(const unsigned char* pair, uint32_t half, const unsigned char* header,
+                         const unsigned char* record, __m512* acc) {
+  constexpr PanelLayout kLayout = kPanelLayouts[F];
+  constexpr int kSumsOfOutput = F == kQ6_K ? 2 : 1;
+  constexpr int kChains = R * B * kSumsOfOutput < 8 ? 2 : 1;
+  constexpr int kFirstSlot = F == kQ6_K ? kSlotZero32Low : kZeroSlot<F>;
+  const unsigned char* codes = pair + half * kLayout.line_bytes;
+  const unsigned char* planes = pair + kLayout.plane_offset + half * kLayout.plane_bytes;
+  const unsigned char* scales = pair + kLayout.scale_offset + half * kLayout.scale_bytes;
+  Sums<R, B, kChains> sums;
+  Sums<R, B, kChains> second;  // Q6_K: of the other half of each block.
+  Sums<R, B, kChains>* const upper = F == kQ6_K ? &second : &sums;
+  StartSums(record, kFirstSlot, &sums);
+  DotLines<F, 0>(codes, planes, record, &sums);
+  DotLines<F, 1>(codes, planes, record, &sums);
+  if constexpr (F == kQ6_K) StartSums(record, kSlotZero32High, &second);
+  DotLines<F, 2>(codes, planes, record, upper);
+  DotLines<F, 3>(codes, planes, record, upper);
+  SuperScale super = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+  if constexpr (kLayout.header_bytes != 0) super = LoadSuper(header);
+#pragma GCC unroll 16
+  for (int b = 0; b < B; ++b) {
+    __m512 scale;
+    __m512 extra;
+    UnpackScales<F>(scales + b * kLayout.scale_bytes, super, &scale, &extra);
+    const unsigned char* const of_block = record + b * R * kRecordBytes;
+    AddSums(sums, b, scale, F == kQ4_1 || F == kQ4_K ? &extra : nullptr, of_block, acc);
+    if constexpr (F == kQ6_K) AddSums(second, b, extra, nullptr, of_block, acc);
+  }
+}
+
 // How far a panel is read ahead: about what arrives while memory answers.
 constexpr size_t kPrefetchBytes = 3072;
 
@@ -344,29 +395,33 @@ template <int F, int R>
 void TileDirect(const unsigned char* panel, const unsigned char* activations, uint32_t block_count,
                 const unsigned char* prefetch_end, float* acc_out) {
   constexpr PanelLayout kLayout = kPanelLayouts[F];
+  // Both blocks of a pair side by side as far as the registers hold the sums.
+  constexpr int kBlocks = R <= (F == kQ6_K ? 4 : 8) ? 2 : 1;
   __m512 acc[R];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
-  SuperScale super = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+  const unsigned char* header = panel;
   const unsigned char* p = panel;
-  for (uint32_t b = 0; b < block_count; ++b) {
-    if constexpr (kLayout.header_bytes != 0) {
-      if (b % (2 * kPairsPerHeader) == 0) {
-        super = LoadSuper(p);
-        p += kLayout.header_bytes;
-      }
+  for (uint32_t b = 0; b < block_count; b += 2) {
+    if (kLayout.header_bytes != 0 && b % (2 * kPairsPerHeader) == 0) {
+      header = p;
+      p += kLayout.header_bytes;
     }
-    if (b % 2 == 0 && p + kPrefetchBytes < prefetch_end) {
+    if (p + kPrefetchBytes < prefetch_end) {
 #pragma GCC unroll 32
       for (uint32_t i = 0; i < kLayout.pair_bytes; i += 64) {
         _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchBytes + i), _MM_HINT_T0);
       }
     }
-    Block block;
-    Unpack<F>(p, b % 2, super, &block);
-    Accumulate<F, R>(block, activations, acc);
-    activations += R * kRecordBytes;
-    if (b % 2 == 1) p += kLayout.pair_bytes;
+    if (kBlocks == 2 && b + 2 <= block_count) {
+      AddBlocks<F, R, 2>(p, 0, header, activations, acc);
+    } else {
+      for (uint32_t half = 0; half < 2 && b + half < block_count; ++half) {
+        AddBlocks<F, R, 1>(p, half, header, activations + half * R * kRecordBytes, acc);
+      }
+    }
+    activations += 2 * R * kRecordBytes;
+    p += kLayout.pair_bytes;
   }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) _mm512_storeu_ps(acc_out + 16 * r, acc[r]);
