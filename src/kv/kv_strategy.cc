@@ -1,7 +1,10 @@
 #include "kv/kv_strategy.h"
 
+#include "kv/dynamic_kv_cache.h"
 #include "kv/kv_cache.h"
 #include "kv/paged_kv_cache.h"
+#include "kv/shared_kv_cache.h"
+#include "kv/static_kv_cache.h"
 
 namespace kvasir {
 namespace {
@@ -13,6 +16,9 @@ struct Entry {
 };
 
 constexpr Entry kEntries[] = {
+    {KvStrategy::kStatic, "static", StaticKvCache::Create},
+    {KvStrategy::kDynamic, "dynamic", DynamicKvCache::Create},
+    {KvStrategy::kShared, "shared", SharedKvCache::Create},
     {KvStrategy::kPaged, "paged", PagedKvCache::Create},
 };
 

@@ -20,7 +20,8 @@ struct KvCounters {
   uint64_t published_nodes = 0;  // Blocks of group 0 that others can find from then on.
   uint64_t duplicate_nodes = 0;  // Full blocks computed though the cache had them already.
   uint64_t copies = 0;           // Blocks copied by copy-on-write, all groups.
-  uint64_t moves = 0;            // Blocks moved to make or find room, all groups.
+  uint64_t moves = 0;            // Blocks moved to make or find room, all groups,
+  uint64_t moved_bytes = 0;      // and the bytes copied for it.
   uint64_t failed_reserves = 0;
   uint64_t broken_pins = 0;                        // Given up for a sequence that ran alone.
   std::array<uint64_t, kMaxKvGroups> evictions{};  // Blocks, by group.
