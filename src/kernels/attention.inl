@@ -86,6 +86,37 @@ struct VUnits {
   }
 };
 
+// Either of them, leaving what it converts in a panel for the rows that come after: conversion
+// costs next to nothing beside the multiplications of a whole tile.
+template <typename Source>
+struct Filling {
+  Source source;
+  float* panel;  // Of depth `base`, the tile's first column.
+  int base;
+  static constexpr int kFetchStep = Source::kFetchStep, kFetchCols = Source::kFetchCols;
+  static int End(int k) { return Source::End(k); }
+  template <typename FromRun>
+  struct Run {
+    FromRun from;
+    float* panel;
+    V At(int i, int c) const {
+      const V v = from.At(i, c);
+      Store(panel + i * kPanelCols + c * 16, v);
+      return v;
+    }
+    void Fetch(int i, int c) const { from.Fetch(i, c); }
+  };
+  template <typename FromRun>
+  static Run<FromRun> MakeRun(FromRun from, float* to) {
+    return {from, to};
+  }
+  template <int kCols>
+  auto From(int k) const {
+    const auto from = source.template From<kCols>(k);
+    return MakeRun(from, panel + (k - base) * kPanelCols);
+  }
+};
+
 // C = A * B over depth [begin, end) when fresh, else C += A * B. Not inlined: every caller shares
 // one copy of the loop.
 template <int kRows, int kCols, typename Source>
@@ -187,12 +218,17 @@ struct RowBlock {
   int first, rows;
   int begin, end;                // Seen by some row: within this.
   int common_begin, common_end;  // Seen by every row: this (empty when equal).
+  bool fresh;                    // The common tokens are the first of all that the rows see.
 };
 
 struct Work {
-  explicit Work(const AttentionJob& the_job) : job(the_job) {}  // The buffers stay uninitialised.
+  // The buffers stay uninitialised.
+  explicit Work(const AttentionJob& the_job)
+      : job(the_job),
+        one_segment(the_job.segments == 1 && the_job.segment[0].rows == the_job.rows) {}
 
   const AttentionJob& job;
+  const bool one_segment;  // Of all rows.
   RowBlock block[AttentionJob::kRows];
   int blocks = 0;
   const AttentionJob::Segment* planned = nullptr;  // The segment that `block` is about.
@@ -225,7 +261,7 @@ void PlanRows(Work& work, const AttentionJob::Segment& segment) {
   for (int b = 0; b < work.blocks; ++b) {
     const int first = last;
     last += (segment.first_row + segment.rows - first) / (work.blocks - b);
-    RowBlock block = {first, last - first, to, from, from, to};
+    RowBlock block = {first, last - first, to, from, from, to, false};
     for (int r = first; r < last; ++r) {
       const int begin = Larger(job.begin[r], from);
       const int end = Smaller(job.end[r], to);
@@ -238,6 +274,8 @@ void PlanRows(Work& work, const AttentionJob::Segment& segment) {
     }
     if (block.common_end <= block.common_begin) {
       block.common_begin = block.common_end = to;  // All of it is a left edge.
+    } else {
+      block.fresh = work.one_segment && block.begin == block.common_begin;
     }
     work.block[b] = block;
   }
@@ -259,41 +297,37 @@ void ScoresDirect(Work& work, const AttentionJob::Segment& segment, const RowBlo
       0, job.head_dim, PRow(work, block.first) + first * 16, AttentionJob::kTokens, true);
 }
 
-// Depth [begin, begin + depth) of units [first, last) into the panel; their values are fetched.
-void FillKeys(Work& work, const AttentionJob::Segment& segment, int first, int last, int begin,
-              int depth) {
-  for (int u = first; u < last; ++u) {
-    const uint16_t* unit = segment.k[u - segment.first_unit] + begin * 16;
-    const uint16_t* values = segment.v[u - segment.first_unit] + begin * 16;
-    float* to = work.panel + (u - first) * 16;
-    for (int d = 0; d < depth; d += 4, to += 4 * kPanelCols) {  // head_dim is a multiple of 16.
-      __builtin_prefetch(values + d * 16, 0, 2);
-      __builtin_prefetch(values + d * 16 + 32, 0, 2);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) Store(to + i * kPanelCols, LoadHalf(unit + (d + i) * 16));
-    }
-  }
-}
-
 void ScoresByPanel(Work& work, const AttentionJob::Segment& segment) {
   const AttentionJob& job = work.job;
   constexpr int kPanelUnits = kPanelCols / 16;
   const int end = segment.first_unit + segment.units;
   for (int first = segment.first_unit; first < end; first += kPanelUnits) {
     const int last = Smaller(first + kPanelUnits, end);
+    const uint16_t* const* const k = segment.k + (first - segment.first_unit);
+    const uint16_t* const* const v = segment.v + (first - segment.first_unit);
     for (int begin = 0; begin < job.head_dim; begin += kPanelDepth) {
-      const int depth = Smaller(kPanelDepth, job.head_dim - begin);
-      FillKeys(work, segment, first, last, begin, depth);
-      for (int b = 0; b < work.blocks; ++b) {
+      const int stop = Smaller(begin + kPanelDepth, job.head_dim);
+      bool filled = false;
+      for (int b = work.blocks - 1; b >= 0; --b) {
         const RowBlock& block = work.block[b];
         if (block.end <= first * 16 || block.begin >= last * 16) continue;
-        Tiles(
-            last - first, block.rows, job.q + block.first,
-            [&](int j) {
-              return Panel{work.panel + j * 16, begin};
-            },
-            begin, begin + depth, PRow(work, block.first) + first * 16, AttentionJob::kTokens,
-            begin == 0);
+        float* const to = PRow(work, block.first) + first * 16;
+        if (filled) {
+          Tiles(
+              last - first, block.rows, job.q + block.first,
+              [&](int j) {
+                return Panel{work.panel + j * 16, begin};
+              },
+              begin, stop, to, AttentionJob::kTokens, begin == 0);
+        } else {
+          Tiles(
+              last - first, block.rows, job.q + block.first,
+              [&](int j) {
+                return Filling<KUnits>{{k + j, v + j}, work.panel + j * 16, begin};
+              },
+              begin, stop, to, AttentionJob::kTokens, begin == 0);
+        }
+        filled = true;
       }
     }
   }
@@ -383,9 +417,9 @@ inline const uint16_t* FetchBeside(const AttentionJob& job, const AttentionJob::
   return after != nullptr ? after : segment.v[unit - segment.first_unit];
 }
 
-// o[row] += sum over tokens [begin, end) of p * v, reading half precision.
+// o[row] = (when fresh, else +=) sum over tokens [begin, end) of p * v, reading half precision.
 void ValuesDirect(Work& work, const AttentionJob::Segment& segment, int first_row, int rows,
-                  int begin, int end) {
+                  int begin, int end, bool fresh) {
   if (begin >= end) return;
   const AttentionJob& job = work.job;
   Tiles(
@@ -393,35 +427,54 @@ void ValuesDirect(Work& work, const AttentionJob::Segment& segment, int first_ro
       [&](int j) {
         return VUnits{segment.v - segment.first_unit, job.after, job.head_dim, j * 16};
       },
-      begin, end, job.o + first_row * job.head_dim, job.head_dim, false);
+      begin, end, job.o + first_row * job.head_dim, job.head_dim, fresh);
 }
 
-// Tokens [begin, end), `vectors` columns from col on, into the panel; the next keys are fetched.
-void FillValues(Work& work, const AttentionJob::Segment& segment, int begin, int end, int col,
-                int vectors) {
-  const AttentionJob& job = work.job;
-  float* to = work.panel;
-  for (int i = begin; i < end; ++i, to += kPanelCols) {
-    const int at = i % 16 * job.head_dim + col;
-    const uint16_t* from = segment.v[i / 16 - segment.first_unit] + at;
-    const uint16_t* after = job.after[i / 16];
-    const uint16_t* fetch = after != nullptr ? after + at : from;
-    if (vectors == 4) {
-      __builtin_prefetch(fetch, 0, 2);
-      __builtin_prefetch(fetch + 32, 0, 2);
-#pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) Store(to + j * 16, LoadHalf(from + j * 16));
-      continue;
-    }
+// Tokens [begin, end), `vectors` columns from col on, into the panel.
+void FillValues(Work& work, const VUnits& source, int begin, int end, int vectors) {
+  for (int i = begin; i < end; ++i) {
+    const VUnits::Run run = source.From<1>(i);
     for (int j = 0; j < vectors; ++j) {
-      __builtin_prefetch(fetch + j * 16, 0, 2);
-      Store(to + j * 16, LoadHalf(from + j * 16));
+      run.Fetch(0, j);
+      Store(work.panel + (i - begin) * kPanelCols + j * 16, run.At(0, j));
     }
   }
 }
 
-void ValuesByPanel(Work& work, const AttentionJob::Segment& segment) {
+// One panel of values, tokens [t, stop), for every block.
+void ValuesOfPanel(Work& work, const AttentionJob::Segment& segment, int t, int stop, int col) {
   const AttentionJob& job = work.job;
+  const int vectors = Smaller(kPanelCols, job.head_dim - col) / 16;
+  const auto source = [&](int j) {
+    return VUnits{segment.v - segment.first_unit, job.after, job.head_dim, col + j * 16};
+  };
+  const auto multiply = [&](const RowBlock& block, int from, int to, auto make_source) {
+    Tiles(vectors, block.rows, work.p_row + block.first, make_source, from, to,
+          job.o + block.first * job.head_dim + col, job.head_dim,
+          block.fresh && from == block.common_begin);
+  };
+  int filler = work.blocks - 1;
+  while (filler >= 0 &&
+         (work.block[filler].common_begin > t || work.block[filler].common_end < stop)) {
+    --filler;
+  }
+  if (filler < 0) {
+    FillValues(work, source(0), t, stop, vectors);
+  } else {
+    multiply(work.block[filler], t, stop, [&](int j) {
+      return Filling<VUnits>{source(j), work.panel + j * 16, t};
+    });
+  }
+  for (int b = 0; b < work.blocks; ++b) {
+    const RowBlock& block = work.block[b];
+    const int from = Larger(t, block.common_begin);
+    const int to = Smaller(stop, block.common_end);
+    if (b == filler || from >= to) continue;
+    multiply(block, from, to, [&](int j) { return Panel{work.panel + j * 16, t}; });
+  }
+}
+
+void ValuesByPanel(Work& work, const AttentionJob::Segment& segment) {
   int begin = AttentionJob::kTokens;
   int end = 0;
   for (int b = 0; b < work.blocks; ++b) {
@@ -429,23 +482,9 @@ void ValuesByPanel(Work& work, const AttentionJob::Segment& segment) {
     begin = Smaller(begin, work.block[b].common_begin);
     end = Larger(end, work.block[b].common_end);
   }
-  for (int col = 0; col < job.head_dim; col += kPanelCols) {
-    const int vectors = Smaller(kPanelCols, job.head_dim - col) / 16;
+  for (int col = 0; col < work.job.head_dim; col += kPanelCols) {
     for (int t = begin; t < end; t += kPanelDepth) {
-      const int stop = Smaller(t + kPanelDepth, end);
-      FillValues(work, segment, t, stop, col, vectors);
-      for (int b = 0; b < work.blocks; ++b) {
-        const RowBlock& block = work.block[b];
-        const int from = Larger(t, block.common_begin);
-        const int to = Smaller(stop, block.common_end);
-        if (from >= to) continue;
-        Tiles(
-            vectors, block.rows, work.p_row + block.first,
-            [&](int j) {
-              return Panel{work.panel + j * 16, t};
-            },
-            from, to, job.o + block.first * job.head_dim + col, job.head_dim, false);
-      }
+      ValuesOfPanel(work, segment, t, Smaller(t + kPanelDepth, end), col);
     }
   }
 }
@@ -459,20 +498,39 @@ void WeightedValues(Work& work, const AttentionJob::Segment& segment) {
   PlanRows(work, segment);
   for (int b = 0; b < work.blocks; ++b) {
     const RowBlock& block = work.block[b];
-    for (int r = block.first; r < block.first + block.rows; ++r) {
-      ValuesDirect(work, segment, r, 1, Larger(job.begin[r], from),
-                   Smaller(job.end[r], block.common_begin));
+    if (!block.fresh) {
+      for (int r = block.first; r < block.first + block.rows; ++r) {
+        ValuesDirect(work, segment, r, 1, Larger(job.begin[r], from),
+                     Smaller(job.end[r], block.common_begin), false);
+      }
     }
     if (segment.rows <= kDirectRows) {
-      ValuesDirect(work, segment, block.first, block.rows, block.common_begin, block.common_end);
+      ValuesDirect(work, segment, block.first, block.rows, block.common_begin, block.common_end,
+                   block.fresh);
     }
   }
   if (segment.rows > kDirectRows) ValuesByPanel(work, segment);
   for (int b = 0; b < work.blocks; ++b) {
     const RowBlock& block = work.block[b];
     for (int r = block.first; r < block.first + block.rows; ++r) {
-      ValuesDirect(work, segment, r, 1, Larger(block.common_end, from), Smaller(job.end[r], to));
+      ValuesDirect(work, segment, r, 1, Larger(block.common_end, from), Smaller(job.end[r], to),
+                   false);
     }
+  }
+}
+
+// Zeroes what WeightedValues adds to rather than writes.
+void ClearOutputs(Work& work) {
+  const AttentionJob& job = work.job;
+  const auto clear = [&](int first, int rows) {
+    float* const o = job.o + first * job.head_dim;
+    for (int i = 0; i < rows * job.head_dim; i += 16) Store(o + i, Zero());
+  };
+  if (!work.one_segment) return clear(0, job.rows);
+  PlanRows(work, job.segment[0]);
+  for (int b = 0; b < work.blocks; ++b) {
+    const RowBlock& block = work.block[b];
+    if (!block.fresh) clear(block.first, block.rows);
   }
 }
 
@@ -499,7 +557,7 @@ void Chunk(const AttentionJob& job) {
   for (int r = 0; r < job.rows; ++r) Soften(work, r);
   if (job.v_type == StoredType::kInt8) return ValuesInt<false>(work);
   if (job.v_type == StoredType::kInt4) return ValuesInt<true>(work);
-  for (int i = 0; i < job.rows * job.head_dim; i += 16) Store(job.o + i, Zero());
+  ClearOutputs(work);
   for (int i = 0; i < job.segments; ++i) WeightedValues(work, job.segment[i]);
 }
 
