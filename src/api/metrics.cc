@@ -125,18 +125,32 @@ void AppendKv(const EngineSnapshot& engine, Exposition* out) {
                kv.published_nodes);
   out->Counter("kvasir_kv_duplicate_blocks_total", "Blocks computed though they were cached",
                kv.duplicate_nodes);
-  // KV in pages stays where it was written until it is evicted: nothing else is copied.
   out->Header("kvasir_kv_copies_total", "counter", "KV blocks copied, by reason");
   out->Line("kvasir_kv_copies_total", "reason=\"copy_on_write\"", kv.copies);
-  out->Line("kvasir_kv_copies_total", "reason=\"other\"", 0);
+  out->Line("kvasir_kv_copies_total", "reason=\"move\"", kv.moves);
   out->Counter("kvasir_kv_failed_reserves_total", "Times the KV memory was too small at once",
                kv.failed_reserves);
   out->Header("kvasir_kv_evictions_total", "counter", "Blocks evicted");
-  for (size_t group = 0; group < engine.groups.size(); ++group) {
+  for (size_t group = 0; group < engine.group_count; ++group) {
     out->Line("kvasir_kv_evictions_total", fmt::format("group=\"{}\"", group), kv.evictions[group]);
   }
+  out->Counter("kvasir_kv_broken_pins_total",
+               "Pins given up so that a sequence which was alone could go on", kv.broken_pins);
+  const KvUsage& usage = engine.kv_usage;
+  out->Header(
+      "kvasir_kv_bytes", "gauge",
+      "KV memory: total = reserved + free; used, wasted, idle, pinned are parts of reserved");
+  for (const auto& [state, bytes] : {std::pair{"total", usage.total},
+                                     {"reserved", usage.reserved},
+                                     {"free", usage.total - usage.reserved},
+                                     {"used", usage.used},
+                                     {"wasted", usage.wasted()},
+                                     {"idle", usage.idle},
+                                     {"pinned", usage.pinned}}) {
+    out->Line("kvasir_kv_bytes", fmt::format("state=\"{}\"", state), bytes);
+  }
   out->Header("kvasir_kv_blocks", "gauge", "KV blocks by what holds them");
-  for (size_t group = 0; group < engine.groups.size(); ++group) {
+  for (size_t group = 0; group < engine.group_count; ++group) {
     const EngineSnapshot::Group& g = engine.groups[group];
     const auto line = [&](const char* state, uint32_t count) {
       out->Line("kvasir_kv_blocks", fmt::format("group=\"{}\",state=\"{}\"", group, state), count);
@@ -183,7 +197,8 @@ void AppendVllmNames(const EngineSnapshot& engine, std::string_view labels, Expo
   out->Counter("vllm:num_preemptions_total", "As kvasir_engine_preemptions_total",
                engine.scheduler.preemptions, labels);
   double used = 0;
-  for (const EngineSnapshot::Group& group : engine.groups) {
+  for (size_t i = 0; i < engine.group_count; ++i) {
+    const EngineSnapshot::Group& group = engine.groups[i];
     if (group.blocks == 0) continue;
     const double in_use = group.blocks - group.free_blocks - group.cached_blocks;
     used = std::max(used, in_use / group.blocks);

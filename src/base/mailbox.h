@@ -1,12 +1,15 @@
 // Mailbox: a bounded queue from many threads to one.
 //
 // The only way work reaches a thread that owns state: senders never wait (a full box refuses, and
-// the sender says so to its own client), the owner drains everything in one short lock. A box that
-// is Closed takes nothing more; what was in it can still be drained. Thread: Push and Close from
-// any thread; Drain and WaitUntil from the owner only.
+// the sender says so to its own client), the owner drains everything in one short lock. An owner
+// that must not be held up by a sender that was descheduled amid its Push tries (TryDrain) and
+// comes again. A box that is Closed takes nothing more; what was in it can still be drained.
+// Thread: Push, Close and the questions from any thread; draining and WaitUntil from the owner
+// only.
 #ifndef KVASIR_BASE_MAILBOX_H_
 #define KVASIR_BASE_MAILBOX_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <utility>
@@ -36,11 +39,18 @@ class Mailbox {
     return true;
   }
 
-  // Moves all messages, oldest first, to the end of `out`. Never waits.
+  // Moves all messages, oldest first, to the end of `out`.
   void Drain(std::vector<Message>* out) KV_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    for (Message& message : messages_) out->push_back(std::move(message));
-    messages_.clear();
+    MoveAll(out);
+  }
+
+  // The same, or nothing and false when somebody is at the box. Never waits.
+  [[nodiscard]] bool TryDrain(std::vector<Message>* out) KV_EXCLUDES(mutex_) {
+    if (!mutex_.TryLock()) return false;
+    MoveAll(out);
+    mutex_.Unlock();
+    return true;
   }
 
   // Sleeps until there is a message, the box is closed, or `deadline` has passed.
@@ -55,21 +65,31 @@ class Mailbox {
     {
       MutexLock lock(mutex_);
       closed_ = true;
+      closed_now_.store(true);
     }
     arrived_.NotifyAll();
   }
 
-  bool closed() const KV_EXCLUDES(mutex_) {
+  bool closed() const KV_EXCLUDES(mutex_) { return closed_now_.load(); }
+
+  // Closed, and all that was in it has been drained: nothing will come any more.
+  bool finished() const KV_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    return closed_;
+    return closed_ && messages_.empty();
   }
 
  private:
+  void MoveAll(std::vector<Message>* out) KV_REQUIRES(mutex_) {
+    for (Message& message : messages_) out->push_back(std::move(message));
+    messages_.clear();
+  }
+
   const size_t capacity_;
   mutable Mutex mutex_;
   CondVar arrived_;
   std::vector<Message> messages_ KV_GUARDED_BY(mutex_);
   bool closed_ KV_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> closed_now_{false};  // The same, for who must not wait.
 };
 
 }  // namespace kvasir

@@ -68,6 +68,10 @@ class KV_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
     waits.time += std::chrono::steady_clock::now() - start;
     ++waits.count;
   }
+  // Takes the lock if nobody has it; never waits.
+  [[nodiscard]] bool TryLock() KV_THREAD_ATTRIBUTE(try_acquire_capability(true)) {
+    return mutex_.try_lock();
+  }
   void Unlock() KV_THREAD_ATTRIBUTE(release_capability()) { mutex_.unlock(); }
 
  private:

@@ -11,13 +11,20 @@ StatusOr<EngineClient::Submitted> EngineClient::Submit(GenerateRequest request,
   Submitted submitted;
   submitted.id = request.id = RequestId{next_id_.fetch_add(1, std::memory_order_relaxed)};
   submitted.stream = std::make_shared<TokenStream>(std::move(waker));
-  if (!loop_.mailbox().Push(SubmitCommand{std::move(request), submitted.stream})) {
-    if (loop_.mailbox().closed()) {
-      return MakeStatus(StatusCode::kUnavailable, "the server is shutting down");
-    }
-    return ResourceExhausted("the engine has too many commands waiting; try again later");
-  }
+  if (!loop_.mailbox().Push(SubmitCommand{std::move(request), submitted.stream})) return Refusal();
   return submitted;
+}
+
+Status EngineClient::Ask(KvQuestion question, TimeUs deadline, std::function<void(KvAnswer)> done) {
+  KvQuery query{std::move(question), deadline, std::move(done)};
+  return loop_.mailbox().Push(std::move(query)) ? OkStatus() : Refusal();
+}
+
+Status EngineClient::Refusal() const {
+  if (loop_.mailbox().closed()) {
+    return MakeStatus(StatusCode::kUnavailable, "the server is shutting down");
+  }
+  return ResourceExhausted("the engine has too many commands waiting; try again later");
 }
 
 void EngineClient::Cancel(RequestId id) {

@@ -30,9 +30,16 @@ class EngineClient {
   // A full mailbox is waited for: a cancel must not be lost.
   void Cancel(RequestId id);
 
+  // Asks about the cache. `done` gets the answer on the engine thread, where it may only post it
+  // on, at the latest soon after `deadline` (on the engine's clock) or the end of the engine. When
+  // OK is not returned it is not called: kResourceExhausted and kUnavailable as for Submit.
+  Status Ask(KvQuestion question, TimeUs deadline, std::function<void(KvAnswer)> done);
+
   EngineSnapshot snapshot() const { return loop_.snapshot(); }
 
  private:
+  Status Refusal() const;  // Why the mailbox took nothing.
+
   EngineLoop& loop_;
   std::atomic<uint64_t> next_id_{1};
 };

@@ -20,6 +20,7 @@ EngineLoop::EngineLoop(const Options& options, ModelRunner& runner, KvCache& kv,
       clock_(clock),
       mailbox_(options.mailbox_capacity),
       scheduler_(options.scheduler, options.cost, kv, tokenizer, runner.config().vocab_size),
+      desk_(kv, options.kv_query_capacity),
       scratch_(runner.config().vocab_size) {
   KV_CHECK_LE(options.scheduler.max_batch_tokens, runner.limits().max_rows);
   KV_CHECK_LE(options.scheduler.max_batch, runner.limits().max_sequences);
@@ -31,7 +32,9 @@ EngineLoop::EngineLoop(const Options& options, ModelRunner& runner, KvCache& kv,
 void EngineLoop::Run() {
   while (true) {
     const bool worked = RunOnce();
-    if (mailbox_.closed() && (stop_now_.load() || scheduler_.idle())) break;
+    if (mailbox_.closed() && (stop_now_.load() || (scheduler_.idle() && mailbox_.finished()))) {
+      break;
+    }
     if (worked) continue;
     const TimeUs now = clock_.Now();
     const TimeUs wake = std::min(scheduler_.NextWakeUp(), now + kLongestSleepUs);
@@ -40,7 +43,8 @@ void EngineLoop::Run() {
     mailbox_.WaitUntil(std::chrono::steady_clock::now() +
                        std::chrono::microseconds(std::max<TimeUs>(0, wake - now)));
   }
-  TakeCommands();
+  TakeCommands(/*wait=*/true);
+  desk_.Close();
   scheduler_.CancelAll(RequestEnd::kShutDown);
   outcome_.Clear();
   scheduler_.Plan(clock_.Now(), &outcome_);
@@ -54,14 +58,16 @@ void EngineLoop::Stop(bool drain) {
 }
 
 bool EngineLoop::RunOnce() {
-  TakeCommands();
+  TakeCommands(/*wait=*/scheduler_.idle());
   outcome_.Clear();
   const TimeUs start = clock_.Now();
+  kv_.AdvanceTo(start);
+  desk_.Work(start);
   const StepPlan& plan = scheduler_.Plan(start, &outcome_);
   Deliver();
   if (plan.batch.sequences.empty()) {
     PublishSnapshot(0, 0);
-    return false;
+    return !desk_.idle();
   }
   const uint64_t rows = plan.batch.row_count();
   Act(plan);
@@ -74,24 +80,33 @@ bool EngineLoop::RunOnce() {
   return true;
 }
 
-void EngineLoop::TakeCommands() {
+void EngineLoop::TakeCommands(bool wait) {
   commands_.clear();
-  mailbox_.Drain(&commands_);
+  if (wait) {
+    mailbox_.Drain(&commands_);
+  } else if (!mailbox_.TryDrain(&commands_)) {
+    return;
+  }
   for (EngineCommand& command : commands_) {
     if (auto* cancel = std::get_if<CancelCommand>(&command)) {
       scheduler_.Cancel(cancel->id);
-      continue;
+    } else if (auto* query = std::get_if<KvQuery>(&command)) {
+      desk_.Take(std::move(*query));
+    } else {
+      Take(std::move(std::get<SubmitCommand>(command)));
     }
-    SubmitCommand& submit = std::get<SubmitCommand>(command);
-    const RequestId id = submit.request.id;
-    Status status = scheduler_.Submit(std::move(submit.request), clock_.Now());
-    if (!status.ok()) {
-      submit.stream->PushRejected(std::move(status));
-      continue;
-    }
-    submit.stream->PushAccepted();
-    streams_.emplace(id, std::move(submit.stream));
   }
+}
+
+void EngineLoop::Take(SubmitCommand submit) {
+  const RequestId id = submit.request.id;
+  Status status = scheduler_.Submit(std::move(submit.request), clock_.Now());
+  if (!status.ok()) {
+    submit.stream->PushRejected(std::move(status));
+    return;
+  }
+  submit.stream->PushAccepted();
+  streams_.emplace(id, std::move(submit.stream));
 }
 
 void EngineLoop::Act(const StepPlan& plan) {
@@ -131,25 +146,21 @@ void EngineLoop::Deliver() {
 }
 
 void EngineLoop::PublishSnapshot(uint64_t rows, TimeUs elapsed_us) {
-  MutexLock lock(snapshot_mutex_);
-  snapshot_.scheduler = scheduler_.counters();
-  snapshot_.kv = kv_.counters();
-  snapshot_.groups.resize(kv_.layout().group_count());
-  for (uint32_t group = 0; group < snapshot_.groups.size(); ++group) {
-    snapshot_.groups[group] = {kv_.block_count(group), kv_.free_blocks(group),
-                               kv_.idle_blocks(group)};
+  EngineSnapshot& now = latest_;
+  now.scheduler = scheduler_.counters();
+  now.kv = kv_.counters();
+  now.kv_usage = kv_.usage();
+  now.group_count = kv_.layout().group_count();
+  for (uint32_t group = 0; group < now.group_count; ++group) {
+    now.groups[group] = {kv_.block_count(group), kv_.free_blocks(group), kv_.idle_blocks(group)};
   }
   if (rows > 0) {
-    snapshot_.last_step_rows = rows;
-    snapshot_.last_step_us = elapsed_us;
+    now.last_step_rows = rows;
+    now.last_step_us = elapsed_us;
   }
-  snapshot_.macs_per_us = scheduler_.cost_model().macs_per_us();
-  snapshot_.lock_waits = LockWaits::OfThisThread();
-}
-
-EngineSnapshot EngineLoop::snapshot() const {
-  MutexLock lock(snapshot_mutex_);
-  return snapshot_;
+  now.macs_per_us = scheduler_.cost_model().macs_per_us();
+  now.lock_waits = LockWaits::OfThisThread();
+  snapshot_.Publish(now);
 }
 
 }  // namespace kvasir

@@ -130,6 +130,93 @@ TEST_F(EngineLoopTest, ManyClientsEachGetTheirOwnAnswer) {
   EXPECT_EQ(cache_->open_sequences(), 0u);
 }
 
+// Snapshots are whole and never go back, however many read them, and answers stay right.
+TEST_F(EngineLoopTest, EightReadersDuringLoad) {
+  std::thread engine([&] { loop_->Run(); });
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> reads{0}, answers{0}, refusals{0};
+  std::vector<std::thread> readers;
+  for (int r = 0; r < 8; ++r) {
+    readers.emplace_back([&] {
+      uint64_t steps = 0;
+      while (!stop.load()) {
+        const EngineSnapshot now = client_->snapshot();
+        EXPECT_GE(now.scheduler.steps, steps);
+        EXPECT_EQ(now.scheduler.steps, now.scheduler.step_rows.steps);
+        EXPECT_LE(now.kv_usage.used, now.kv_usage.reserved);
+        EXPECT_LE(now.kv_usage.reserved, now.kv_usage.total);
+        steps = now.scheduler.steps;
+        ++reads;
+        if (reads % 8 != 0) continue;
+        KvListQuery list{GenerateRequest().root, {}, 20, true};
+        auto answered = std::make_shared<std::atomic<bool>>(false);
+        const Status asked = client_->Ask(list, kNever, [&, answered](KvAnswer answer) {
+          EXPECT_TRUE(answer.status.ok() || answer.status.code() == StatusCode::kResourceExhausted);
+          ++answers;
+          answered->store(true);
+        });
+        if (!asked.ok()) ++refusals;
+        for (int i = 0; asked.ok() && i < 20'000 && !answered->load(); ++i) {
+          std::this_thread::sleep_for(std::chrono::microseconds(100));
+        }
+      }
+    });
+  }
+  for (uint64_t i = 0; i < 40; ++i) {
+    const GenerateRequest request = Request(i);
+    auto submitted = client_->Submit(request, [] {});
+    ASSERT_TRUE(submitted.ok());
+    const Answer answer = Await(*submitted->stream);
+    ASSERT_TRUE(answer.end.has_value());
+    EXPECT_EQ(answer.text, Alone(request));
+  }
+  stop.store(true);
+  for (std::thread& reader : readers) reader.join();
+  loop_->Stop(/*drain=*/true);
+  engine.join();
+  EXPECT_GT(reads.load(), 100u);
+  EXPECT_GT(answers.load(), 10u);
+  EXPECT_EQ(refusals.load(), 0u);
+  cache_->CheckInvariants();
+}
+
+// Every question gets one answer, also one that comes too late or when the engine is ending.
+TEST_F(EngineLoopTest, QuestionsAreAnsweredOnce) {
+  std::vector<StatusCode> codes;
+  const auto note = [&](KvAnswer answer) { codes.push_back(answer.status.code()); };
+  ASSERT_TRUE(client_->Ask(KvListQuery{{}, {}, 1, false}, clock_.Now() - 1, note).ok());
+  ASSERT_TRUE(client_->Ask(KvListQuery{{}, {}, 1, false}, kNever, note).ok());
+  ASSERT_TRUE(client_->Ask(KvUnpinQuery{{}, {BlockHash()}}, kNever, note).ok());
+  while (loop_->RunOnce()) {
+  }
+  EXPECT_EQ(codes, (std::vector<StatusCode>{StatusCode::kDeadlineExceeded, StatusCode::kOk,
+                                            StatusCode::kOk}));
+  codes.clear();
+  ASSERT_TRUE(client_->Ask(KvClearQuery{}, kNever, note).ok());
+  loop_->Stop(/*drain=*/false);
+  loop_->Run();
+  EXPECT_EQ(codes.size(), 1u);
+  EXPECT_EQ(client_->Ask(KvClearQuery{}, kNever, note).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(codes.size(), 1u);
+}
+
+TEST_F(EngineLoopTest, TooManyQuestionsAreRefused) {
+  int answered = 0, refused = 0;
+  for (int i = 0; i < 300; ++i) {
+    const Status asked =
+        client_->Ask(KvListQuery{{}, {}, 1, false}, kNever,
+                     [&](const KvAnswer& answer) { answer.status.ok() ? ++answered : ++refused; });
+    ASSERT_TRUE(asked.ok());
+  }
+  loop_->RunOnce();
+  // A turn answers few, whatever waits.
+  EXPECT_EQ(answered, static_cast<int>(KvDesk::kPagesPerTurn));
+  EXPECT_EQ(refused, 300 - 256);
+  while (loop_->RunOnce()) {
+  }
+  EXPECT_EQ(answered, 256);
+}
+
 TEST_F(EngineLoopTest, DrainFinishesWhatRunsAndRefusesNewWork) {
   GenerateRequest request = Request(1);
   request.options.max_new_tokens = 200;

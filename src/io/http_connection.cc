@@ -102,6 +102,10 @@ void HttpConnection::OnTime() {
     if (queued_bytes() == 0) OutputPiece(": keep-alive\n\n");
     comment_at_ = now + Us(service_->options.keep_alive_comment_interval);
   }
+  if (now >= reply_deadline_) {
+    reply_deadline_ = kNever;
+    Post(std::exchange(on_deadline_, nullptr));
+  }
 }
 
 void HttpConnection::Drain() {
@@ -135,7 +139,7 @@ std::string HttpConnection::TakeOutput() {
 }
 
 TimeUs HttpConnection::deadline() const {
-  return std::min({phase_deadline_, write_deadline_, comment_at_});
+  return std::min({phase_deadline_, write_deadline_, comment_at_, reply_deadline_});
 }
 
 // --- receiving ---
@@ -322,6 +326,13 @@ void HttpConnection::SetOnDisconnect(std::function<void()> callback) {
   }
 }
 
+void HttpConnection::SetOnDeadline(TimeUs after, std::function<void()> callback) {
+  if (phase_ != Phase::kHandling) return;
+  std::swap(on_deadline_, callback);
+  reply_deadline_ = Now() + after;
+  Pump();
+}
+
 void HttpConnection::Abandon() {
   const std::function<void()> callback = std::exchange(on_disconnect_, nullptr);
   if (phase_ != Phase::kHandling) return;
@@ -401,7 +412,9 @@ void HttpConnection::OutputPiece(std::string_view bytes) {
 
 void HttpConnection::Complete() {
   phase_ = Phase::kFlushing;
-  comment_at_ = kNever;
+  comment_at_ = reply_deadline_ = kNever;
+  // Destroyed later: it may hold the exchange that is replying.
+  if (on_deadline_) Post([callback = std::exchange(on_deadline_, nullptr)] {});
   if (queued_bytes() == 0) AfterFlush();
 }
 
@@ -430,7 +443,8 @@ void HttpConnection::Disconnect(HttpDisconnect reason) {
 
 void HttpConnection::Close() {
   phase_ = Phase::kClosed;
-  phase_deadline_ = write_deadline_ = comment_at_ = kNever;
+  phase_deadline_ = write_deadline_ = comment_at_ = reply_deadline_ = kNever;
+  if (on_deadline_) Post([callback = std::exchange(on_deadline_, nullptr)] {});
   input_ = std::string();
   output_ = std::string();
 }

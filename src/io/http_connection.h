@@ -87,6 +87,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Write(std::string_view bytes);
   void Finish();
   void SetOnDisconnect(std::function<void()> callback);
+  void SetOnDeadline(TimeUs after, std::function<void()> callback);
   void Abandon();  // The exchange is gone and has not completed its reply.
   HttpDisconnect disconnect() const { return disconnect_; }
 
@@ -143,11 +144,13 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool chunked_ = false;
   size_t large_piece_ = 0;  // The largest queued one that alone exceeds the write limit; or 0.
   std::function<void()> on_disconnect_;
+  std::function<void()> on_deadline_;
   HttpDisconnect disconnect_ = HttpDisconnect::kNone;
 
   TimeUs phase_deadline_ = kNever;  // Of receiving or lingering.
   TimeUs write_deadline_ = kNever;  // For progress while queued_bytes() > 0.
   TimeUs comment_at_ = kNever;      // Of the next keep-alive comment.
+  TimeUs reply_deadline_ = kNever;  // That the exchange asked for.
 };
 
 }  // namespace kvasir

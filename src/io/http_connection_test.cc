@@ -422,6 +422,39 @@ TEST_F(HttpConnectionTest, NoDisconnectAfterTheReply) {
   EXPECT_TRUE(connection->closed());
 }
 
+TEST_F(HttpConnectionTest, DeadlineOfAReply) {
+  Open();
+  int called = 0;
+  connection->Receive("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+  pending->OnDeadline(std::chrono::milliseconds(1), [&] { ADD_FAILURE() << "it was replaced"; });
+  pending->OnDeadline(std::chrono::milliseconds(300), [&] {
+    ++called;
+    pending->Reply(504, "text/plain", "late");
+  });
+  connection->Pass(299'000);
+  EXPECT_EQ(called, 0);
+  connection->Pass(1'000);
+  EXPECT_EQ(called, 1);
+  EXPECT_THAT(connection->TakeSent(), StartsWith("HTTP/1.1 504"));
+  // A reply in time ends it, and the next request has none.
+  connection->Receive("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+  auto watched = std::make_shared<int>(0);
+  pending->OnDeadline(std::chrono::milliseconds(300), [watched] { ++*watched; });
+  pending->Reply(200, "text/plain", "x");
+  connection->Settle();
+  EXPECT_EQ(watched.use_count(), 1);
+  connection->Receive("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+  connection->Pass(1'000'000);
+  EXPECT_EQ(*watched, 0);
+  // So does the client's leaving.
+  pending->OnDeadline(std::chrono::milliseconds(300), [watched] { ++*watched; });
+  connection->OnReadEnd();
+  connection->Settle();
+  EXPECT_EQ(watched.use_count(), 1);
+  connection->Pass(1'000'000);
+  EXPECT_EQ(*watched, 0);
+}
+
 TEST_F(HttpConnectionTest, CallbackMayHoldTheExchange) {
   Open();
   connection->Receive("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");

@@ -56,6 +56,13 @@ void HttpExchange::OnDisconnect(std::function<void()> callback) {
   connection->SetOnDisconnect(std::move(callback));
 }
 
+void HttpExchange::OnDeadline(std::chrono::milliseconds after, std::function<void()> callback) {
+  if (state_ == State::kDone) return;
+  const auto connection = connection_;
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(after);
+  connection->SetOnDeadline(us.count(), std::move(callback));
+}
+
 HttpDisconnect HttpExchange::disconnect() const { return connection_->disconnect(); }
 
 }  // namespace kvasir

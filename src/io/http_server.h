@@ -87,6 +87,8 @@ class HttpExchange {
   // destroyed when the reply is complete. One that holds the exchange itself forfeits the 500 of a
   // dropped exchange.
   void OnDisconnect(std::function<void()> callback);
+  // The same if the reply is not complete `after` from now; the two do not replace each other.
+  void OnDeadline(std::chrono::milliseconds after, std::function<void()> callback);
 
   HttpDisconnect disconnect() const;
   bool connected() const { return disconnect() == HttpDisconnect::kNone; }
