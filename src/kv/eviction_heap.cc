@@ -18,6 +18,7 @@ void EvictionHeap::SiftUp(uint32_t index) {
   const Entry entry = heap_[index];
   while (index > 0) {
     const uint32_t parent = (index - 1) / 2;
+    ++comparisons_;
     if (!Before(entry, heap_[parent])) break;
     Place(index, heap_[parent]);
     index = parent;
@@ -30,6 +31,7 @@ void EvictionHeap::SiftDown(uint32_t index) {
   while (true) {
     uint32_t child = 2 * index + 1;
     if (child >= size()) break;
+    comparisons_ += 2;
     if (child + 1 < size() && Before(heap_[child + 1], heap_[child])) ++child;
     if (!Before(heap_[child], entry)) break;
     Place(index, heap_[child]);
@@ -38,10 +40,10 @@ void EvictionHeap::SiftDown(uint32_t index) {
   Place(index, entry);
 }
 
-void EvictionHeap::Push(uint32_t item, uint64_t priority) {
+void EvictionHeap::Push(uint32_t item, uint64_t priority, uint64_t stamp) {
   KV_CHECK_LT(item, position_.size());
   KV_CHECK_EQ(position_[item], kAbsent);
-  heap_.push_back(Entry{priority, item});
+  heap_.push_back(Entry{priority, stamp, item});
   SiftUp(size() - 1);
 }
 
@@ -61,6 +63,11 @@ void EvictionHeap::Remove(uint32_t item) {
 uint32_t EvictionHeap::Top() const {
   KV_CHECK(!heap_.empty());
   return heap_.front().item;
+}
+
+uint64_t EvictionHeap::top_priority() const {
+  KV_CHECK(!heap_.empty());
+  return heap_.front().priority;
 }
 
 void EvictionHeap::CheckInvariants() const {

@@ -1,8 +1,8 @@
 // EvictionHeap: a set of items with priorities that hands out the smallest one.
 //
 // An indexed binary heap: any member can be removed or found in O(log n), which a plain priority
-// queue cannot. Ties go to the smaller item, so that the order never depends on history.
-// Least recently used is "priority = time of last use"; other policies differ in the number only.
+// queue cannot. Ties go to the smaller stamp, then to the smaller item, so that the order never
+// depends on history.
 // Thread: engine loop only; no allocation after construction.
 #ifndef KVASIR_KV_EVICTION_HEAP_H_
 #define KVASIR_KV_EVICTION_HEAP_H_
@@ -21,11 +21,14 @@ class EvictionHeap {
   bool Contains(uint32_t item) const { return position_[item] != kAbsent; }
 
   // REQUIRES: item is absent. O(log n).
-  void Push(uint32_t item, uint64_t priority);
+  void Push(uint32_t item, uint64_t priority, uint64_t stamp = 0);
   // REQUIRES: item is present. O(log n).
   void Remove(uint32_t item);
   // The item with the smallest priority. REQUIRES: not empty. O(1).
   uint32_t Top() const;
+  uint64_t top_priority() const;  // REQUIRES: not empty.
+
+  uint64_t comparisons() const { return comparisons_; }  // Of two entries, since construction.
 
   void CheckInvariants() const;
 
@@ -33,10 +36,12 @@ class EvictionHeap {
   static constexpr uint32_t kAbsent = 0xFFFFFFFFu;
   struct Entry {
     uint64_t priority;
+    uint64_t stamp;
     uint32_t item;
   };
   static bool Before(const Entry& a, const Entry& b) {
-    return a.priority != b.priority ? a.priority < b.priority : a.item < b.item;
+    if (a.priority != b.priority) return a.priority < b.priority;
+    return a.stamp != b.stamp ? a.stamp < b.stamp : a.item < b.item;
   }
   void Place(uint32_t index, const Entry& entry);
   void SiftUp(uint32_t index);
@@ -44,6 +49,7 @@ class EvictionHeap {
 
   std::vector<Entry> heap_;         // [size], the smallest first.
   std::vector<uint32_t> position_;  // [item_count]; index into heap_, or kAbsent.
+  uint64_t comparisons_ = 0;
 };
 
 }  // namespace kvasir

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/rng.h"
 #include "kv/eviction_heap.h"
@@ -17,25 +18,25 @@ TEST(EvictionHeapProperty, AgreesWithAnOrderedSet) {
     Rng rng(seed);
     const uint32_t item_count = static_cast<uint32_t>(rng.Between(1, 80));
     EvictionHeap heap(item_count);
-    std::set<std::pair<uint64_t, uint32_t>> order;
-    std::map<uint32_t, uint64_t> priority;
+    std::set<std::tuple<uint64_t, uint64_t, uint32_t>> order;
+    std::map<uint32_t, std::pair<uint64_t, uint64_t>> rank;
     for (int step = 0; step < 1500; ++step) {
       const uint32_t item = static_cast<uint32_t>(rng.Below(item_count));
-      if (priority.count(item) == 0) {
-        const uint64_t value = rng.Below(20);  // Few values: ties are common.
-        heap.Push(item, value);
-        priority[item] = value;
-        order.emplace(value, item);
+      if (rank.count(item) == 0) {
+        rank[item] = {rng.Below(8), rng.Below(4)};  // Few values: ties are common.
+        heap.Push(item, rank[item].first, rank[item].second);
+        order.emplace(rank[item].first, rank[item].second, item);
       } else if (rng.Below(2) == 0) {
         heap.Remove(item);
-        order.erase({priority[item], item});
-        priority.erase(item);
+        order.erase({rank[item].first, rank[item].second, item});
+        rank.erase(item);
       }
       ASSERT_EQ(heap.size(), order.size());
-      ASSERT_EQ(heap.Contains(item), priority.count(item) == 1);
+      ASSERT_EQ(heap.Contains(item), rank.count(item) == 1);
       ASSERT_EQ(heap.empty(), order.empty());
       if (!order.empty()) {
-        ASSERT_EQ(heap.Top(), order.begin()->second);
+        ASSERT_EQ(heap.Top(), std::get<2>(*order.begin()));
+        ASSERT_EQ(heap.top_priority(), std::get<0>(*order.begin()));
       }
       heap.CheckInvariants();
     }

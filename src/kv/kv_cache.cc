@@ -20,6 +20,10 @@ KvPin KvCache::PinCached(const BlockHash&, const BlockHash&, TimeUs) { return {}
 
 bool KvCache::UnpinCached(const BlockHash&, const BlockHash&) { return false; }
 
+KvEviction KvCache::eviction() const { return {}; }
+
+void KvCache::SetDepthCost(double) {}
+
 KvCleared KvCache::ClearCached(const BlockHash&, KvCursor, uint32_t) { return {}; }
 
 }  // namespace kvasir

@@ -28,6 +28,7 @@
 #include "base/status.h"
 #include "kv/block_hash.h"
 #include "kv/block_table.h"
+#include "kv/kv_evict.h"
 #include "kv/kv_layout.h"
 #include "kv/kv_listing.h"
 #include "kv/kv_strategy.h"
@@ -52,6 +53,7 @@ class KvCache {
  public:
   struct Options {
     KvStrategy strategy = KvStrategy::kPaged;
+    KvEvict evict = KvEvict::kGdsf;  // Which cached blocks go first; paged only.
     KvLayout layout;
     // Bytes of blocks of all groups together, a hard limit (bookkeeping, about 250 bytes a block,
     // comes on top). Every group gets the same number of blocks, so that a group's share is
@@ -170,6 +172,10 @@ class KvCache {
   virtual uint32_t idle_blocks(uint32_t group) const = 0;
   virtual KvUsage usage() const = 0;  // O(open sequences).
   virtual const KvCounters& counters() const = 0;
+  virtual KvEviction eviction() const;
+  // What a token costs to compute for each token before it, of what one at depth 0 costs; gdsf and
+  // adaptive weigh by it. As measured: it may be told again and again.
+  virtual void SetDepthCost(double depth_cost);
 
   // Crashes on the first broken rule. O(blocks + table entries): for tests and debug builds.
   virtual void CheckInvariants() const = 0;

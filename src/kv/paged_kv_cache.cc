@@ -45,6 +45,8 @@ PrefixTree::Options TreeOptions(const PagedKvCache::Options& options,
   tree.block_tokens = options.layout.block_tokens;
   tree.block_counts = counts;
   tree.max_root_users = options.max_sequences;
+  tree.evict = options.evict;
+  tree.max_path = options.max_sequence_tokens / options.layout.block_tokens + 1;
   return tree;
 }
 
@@ -65,9 +67,12 @@ StatusOr<std::unique_ptr<KvCache>> PagedKvCache::Create(const Options& options) 
 
 PagedKvCache::PagedKvCache(const Options& options, std::vector<std::unique_ptr<Group>> groups,
                            std::unique_ptr<PrefixTree> tree)
-    : KvCache(options), groups_(std::move(groups)), tree_(std::move(tree)) {
+    : KvCache(options), evict_(options.evict), groups_(std::move(groups)), tree_(std::move(tree)) {
   const uint32_t capacity = BlocksFor(max_sequence_tokens());
   path_.reserve(size_t{capacity} + 1);
+  request_.reserve(size_t{capacity} + 1);
+  pins_.reserve(kMostPins);
+  for (const auto& group : groups_) pins_of_.emplace_back(group->pool.block_count(), 0);
   for (uint32_t i = options.max_sequences; i > 0; --i) free_slots_.push_back(i - 1);
   for (uint32_t i = 0; i < options.max_sequences; ++i) {
     auto sequence = std::make_unique<Sequence>();
@@ -161,6 +166,7 @@ KvUsage PagedKvCache::usage() const {
     usage.reserved += reserved;
     usage.used += reserved - static_cast<uint64_t>(std::llround(empty_bytes));
     usage.idle += idle_blocks(group) * block_bytes;
+    usage.pinned += pinned_blocks_[group] * block_bytes;
     usage.largest_free += free_blocks(group) * block_bytes;  // Any blocks will do.
   }
   return usage;
@@ -214,6 +220,10 @@ void PagedKvCache::EvictUntilFree(uint32_t group, uint32_t block_count) {
   while (pool.free_count() < block_count) {
     const std::optional<NodeId> victim = tree_->Victim(group);
     KV_CHECK(victim.has_value());  // The caller made sure that eviction can free enough.
+    if (group == 0) {
+      ++evictions_[static_cast<size_t>(eviction().ruling)];
+      tree_->NoteEviction(*victim);
+    }
     for (uint32_t g = group; g < (group == 0 ? groups_.size() : group + 1); ++g) {
       if (tree_->block(*victim, g) != kNoBlock) ++counters_.evictions[g];
     }
@@ -261,17 +271,33 @@ bool PagedKvCache::PlanDemand(const Sequence& sequence, uint32_t token_count, ui
   return true;
 }
 
+bool PagedKvCache::PlanDemands(const Sequence& sequence, uint32_t token_count,
+                               std::span<Demand> demands) const {
+  for (uint32_t group = 0; group < groups_.size(); ++group) {
+    if (!PlanDemand(sequence, token_count, group, &demands[group])) return false;
+  }
+  return true;
+}
+
+// Whether it would fit with nothing else there.
+bool PagedKvCache::FitsAlone(const Sequence& sequence, uint32_t token_count) const {
+  for (uint32_t group = 0; group < groups_.size(); ++group) {
+    const uint32_t first = sequence.tables[group].first_held();
+    if (BlocksFor(sequence.computed + token_count) - first > block_count(group)) return false;
+  }
+  return true;
+}
+
 bool PagedKvCache::Reserve(SequenceId id, uint32_t token_count) {
   Sequence& sequence = At(id);
   KV_CHECK_LE(token_count, max_sequence_tokens() - sequence.computed);
   sequence.reserved = 0;
   if (token_count == 0) return true;
   std::array<Demand, kMaxKvGroups> demands{};
-  for (uint32_t group = 0; group < groups_.size(); ++group) {
-    if (!PlanDemand(sequence, token_count, group, &demands[group])) {
-      ++counters_.failed_reserves;
-      return false;
-    }
+  while (!PlanDemands(sequence, token_count, demands)) {
+    if (open_sequences() == 1 && FitsAlone(sequence, token_count) && BreakPin()) continue;
+    ++counters_.failed_reserves;
+    return false;
   }
   const uint32_t tail = sequence.computed / layout().block_tokens;
   for (uint32_t group = 0; group < groups_.size(); ++group) {
@@ -383,6 +409,7 @@ std::optional<SequenceId> PagedKvCache::Fork(SequenceId id) {
 void PagedKvCache::Close(SequenceId id) {
   Sequence& sequence = At(id);
   if (!sequence.tail_tokens.empty()) PublishPartial(sequence);
+  ReportRequest(sequence);
   // Window groups first: a node that is idle in group 0 is idle everywhere. The last block first:
   // of equally old ones the deepest is the least loss.
   for (uint32_t group = static_cast<uint32_t>(groups_.size()); group-- > 0;) {
@@ -395,6 +422,7 @@ void PagedKvCache::Close(SequenceId id) {
   sequence.computed = 0;
   sequence.reserved = 0;
   sequence.begun_with = 0;
+  sequence.prompt_blocks = 0;
   sequence.root = kNoNode;
   sequence.tail = kNoNode;
   sequence.open = false;

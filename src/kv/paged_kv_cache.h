@@ -7,8 +7,10 @@
 // Rules beside those of KvCache:
 //  - Reserve copies a shared partial block first (copy-on-write): after Fork, or after a hit that
 //    ends inside a cached block.
-//  - A block is evicted only while the tree is its sole owner: in a window group any block, in
-//    group 0 leaves first, least recently used first (a node takes its window blocks with it).
+//  - A block is evicted only while the tree is its sole owner: in a window group any block, the
+//    least recently used first; in group 0 leaves, as the EvictionPolicy chooses (a node takes its
+//    window blocks with it).
+//  - A pin owns the blocks of its path as a sequence would.
 //  - A hit of n tokens needs the group 0 blocks of [0, n) and the window blocks of the last
 //    window - 1 tokens before n; Open finds the largest such n.
 // Source: Kwon et al. 2023 (PagedAttention); Zheng et al. 2024 (SGLang, arXiv:2312.07104), section
@@ -53,6 +55,18 @@ class PagedKvCache final : public KvCache {
   void Close(SequenceId id) override;
   uint32_t EvictAll() override;
 
+  void AdvanceTo(TimeUs now) override;
+  KvPage ListCached(const BlockHash& root, KvCursor from,
+                    std::span<KvCachedEntry> out) const override;
+  uint32_t CachedTokens(const BlockHash& root, const BlockHash& hash,
+                        std::span<TokenId> out) const override;
+  KvPin PinCached(const BlockHash& root, std::span<const TokenId> tokens, TimeUs until) override;
+  KvPin PinCached(const BlockHash& root, const BlockHash& hash, TimeUs until) override;
+  bool UnpinCached(const BlockHash& root, const BlockHash& hash) override;
+  KvCleared ClearCached(const BlockHash& root, KvCursor from, uint32_t most) override;
+  void SetDepthCost(double depth_cost) override;
+  KvEviction eviction() const override;
+
   uint32_t computed(SequenceId id) const override;
   uint32_t reserved(SequenceId id) const override;
   const BlockTable& table(SequenceId id, uint32_t group) const override;
@@ -75,6 +89,12 @@ class PagedKvCache final : public KvCache {
   };
   struct Sequence;  // kv_cache_sequence.h
   struct Demand;
+  // A prefix that is kept: `tokens` of the path that ends at `node`.
+  struct Pin {
+    NodeId node = kNoNode;
+    uint32_t tokens = 0;
+    TimeUs until = 0;
+  };
 
   PagedKvCache(const Options& options, std::vector<std::unique_ptr<Group>> groups,
                std::unique_ptr<PrefixTree> tree);
@@ -90,11 +110,13 @@ class PagedKvCache final : public KvCache {
   uint32_t TruncateFloor(const Sequence& sequence) const;
   uint32_t FirstNeeded(uint32_t group, uint32_t position) const;
 
-  uint32_t FindPrefix(const BlockHash& root, std::span<const TokenId> tokens) const;
+  uint32_t FindPrefix(const BlockHash& root, std::span<const TokenId> tokens, uint32_t limit) const;
+  uint32_t LimitByWindows(uint32_t token_count) const;
   std::span<const TokenId> FollowFullBlocks(std::span<const TokenId> tokens, NodeId* node) const;
   uint32_t LimitByWindow(uint32_t group, uint32_t token_count) const;
   void PublishFull(Sequence& sequence);
   void PublishPartial(Sequence& sequence);
+  void ReportRequest(const Sequence& sequence);
   NodeId InsertTail(const Sequence& sequence, uint32_t index, const BlockHash& name);
   void EraseSuperseded(NodeId parent, std::span<const TokenId> tokens);
   void ShareBlock(Sequence& sequence, uint32_t group, uint32_t index, NodeId node);
@@ -102,6 +124,8 @@ class PagedKvCache final : public KvCache {
   bool NeedsCopy(const Sequence& sequence, uint32_t group) const;
   bool PlanDemand(const Sequence& sequence, uint32_t token_count, uint32_t group,
                   Demand* demand) const;
+  bool PlanDemands(const Sequence& sequence, uint32_t token_count, std::span<Demand> demands) const;
+  bool FitsAlone(const Sequence& sequence, uint32_t token_count) const;
   void CopyShared(Sequence& sequence, uint32_t group, uint32_t index);
   void DropBeforeWindow(Sequence& sequence);
   void EvictUntilFree(uint32_t group, uint32_t block_count);
@@ -112,12 +136,25 @@ class PagedKvCache final : public KvCache {
   double EmptySlots(const Sequence& sequence, uint32_t group) const;
   void CheckSequence(const Sequence& sequence) const;
 
+  KvPin PinPath(uint32_t token_count, TimeUs until);
+  void Unpin(size_t index);
+  bool BreakPin();
+  void CountPins(uint32_t group, std::span<uint32_t> counts) const;
+
+  const KvEvict evict_;
   std::vector<std::unique_ptr<Group>> groups_;
   std::unique_ptr<PrefixTree> tree_;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // [max_sequences]
   std::vector<uint32_t> free_slots_;
   mutable std::vector<NodeId> path_;  // Nodes of the prefix found by FindPrefix.
+  std::vector<PolicyBlock> request_;  // Scratch of ReportRequest.
   uint64_t clock_ = 0;                // Counts uses; the order of eviction.
+  TimeUs now_ = 0;
+  std::vector<Pin> pins_;                               // At most kMostPins.
+  TimeUs next_expiry_ = kNever;                         // Not later than any pin's.
+  std::vector<std::vector<uint16_t>> pins_of_;          // [group][block] pins that own it.
+  std::array<uint32_t, kMaxKvGroups> pinned_blocks_{};  // With pins_of_ > 0.
+  std::array<uint64_t, kFixedKvEvicts> evictions_{};
   KvCounters counters_;
 };
 

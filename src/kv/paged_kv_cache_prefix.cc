@@ -9,6 +9,11 @@ namespace kvasir {
 namespace {
 // Continuation is asked for at each step: of more branches it looks at the newest only.
 constexpr uint32_t kMostBranches = 32;
+
+// What a prompt may reuse: its last token must be computed.
+uint32_t LastButOne(std::span<const TokenId> tokens) {
+  return tokens.empty() ? 0 : static_cast<uint32_t>(tokens.size()) - 1;
+}
 }  // namespace
 
 // Index of the first block that a sequence with tokens [0, position) must have in this group to
@@ -51,10 +56,23 @@ std::span<const TokenId> PagedKvCache::FollowFullBlocks(std::span<const TokenId>
   return tokens;
 }
 
-uint32_t PagedKvCache::FindPrefix(const BlockHash& root, std::span<const TokenId> tokens) const {
+// Of all groups.
+uint32_t PagedKvCache::LimitByWindows(uint32_t token_count) const {
+  for (uint32_t before = token_count + 1; before != token_count;) {
+    before = token_count;
+    for (uint32_t group = 1; group < groups_.size(); ++group) {
+      token_count = LimitByWindow(group, token_count);
+    }
+  }
+  return token_count;
+}
+
+// The longest cached prefix of `tokens` of at most `limit`; path_ gets its nodes.
+uint32_t PagedKvCache::FindPrefix(const BlockHash& root, std::span<const TokenId> tokens,
+                                  uint32_t limit) const {
   path_.clear();
   KV_CHECK_LE(tokens.size(), max_sequence_tokens());
-  if (tokens.size() < 2) return 0;
+  if (limit == 0) return 0;
   const std::optional<NodeId> root_node = tree_->FindRoot(root);
   if (!root_node.has_value()) return 0;
   NodeId node = *root_node;
@@ -67,19 +85,13 @@ uint32_t PagedKvCache::FindPrefix(const BlockHash& root, std::span<const TokenId
     path_.push_back(partial->node);
     token_count += partial->token_count;
   }
-  token_count = std::min(token_count, static_cast<uint32_t>(tokens.size()) - 1);
-  for (uint32_t before = token_count + 1; before != token_count;) {
-    before = token_count;
-    for (uint32_t group = 1; group < groups_.size(); ++group) {
-      token_count = LimitByWindow(group, token_count);
-    }
-  }
+  token_count = LimitByWindows(std::min(token_count, limit));
   path_.resize(BlocksFor(token_count), kNoNode);
   return token_count;
 }
 
 uint32_t PagedKvCache::MatchTokens(const BlockHash& root, std::span<const TokenId> tokens) const {
-  return FindPrefix(root, tokens);
+  return FindPrefix(root, tokens, LastButOne(tokens));
 }
 
 std::optional<KvDivergence> PagedKvCache::DivergedAt(const BlockHash& root,
@@ -152,12 +164,14 @@ std::optional<SequenceId> PagedKvCache::Open(const BlockHash& root, std::span<co
   const std::optional<SequenceId> id = TakeSlot();
   if (!id.has_value()) return std::nullopt;
   Sequence& sequence = At(*id);
-  const uint32_t token_count = FindPrefix(root, prompt);
+  const uint32_t token_count = FindPrefix(root, prompt, LastButOne(prompt));
   sequence.root = tree_->AcquireRoot(root);
   const uint32_t full_blocks = token_count / layout().block_tokens;
   sequence.tail = full_blocks == 0 ? sequence.root : path_[full_blocks - 1];
   sequence.computed = token_count;
   sequence.begun_with = token_count;
+  sequence.prompt_blocks = static_cast<uint32_t>(prompt.size()) / layout().block_tokens;
+  for (const NodeId node : path_) tree_->NoteUse(node);
   const std::span<const TokenId> tail =
       prompt.first(token_count).subspan(size_t{full_blocks} * layout().block_tokens);
   sequence.tail_tokens.assign(tail.begin(), tail.end());
@@ -196,6 +210,7 @@ void PagedKvCache::PublishFull(Sequence& sequence) {
       ShareBlock(sequence, group, index, *twin);
     }
     sequence.tail = *twin;
+    tree_->NoteUse(*twin);
     return;
   }
   sequence.tail = InsertTail(sequence, index, name);
@@ -244,7 +259,8 @@ void PagedKvCache::PublishPartial(Sequence& sequence) {
   if (const NodeId node = tree_->owner(0, sequence.tables[0].id(index)); node != kNoNode) {
     // Adopted from the tree and never written to, or published by a fork of this sequence; that one
     // may have gone back a few tokens before it ended.
-    if (tree_->tokens(node).size() >= tokens.size()) return;
+    const bool pinned = pins_of_[0][Index(tree_->block(node, 0))] > 0;
+    if (pinned || tree_->tokens(node).size() >= tokens.size()) return;
     EraseNode(node);
   }
   const auto cached = tree_->LongestPartialMatch(sequence.tail, tokens);
@@ -253,6 +269,17 @@ void PagedKvCache::PublishPartial(Sequence& sequence) {
   if (tree_->FindChild(sequence.tail, name, tokens).has_value()) return;
   InsertTail(sequence, index, name);
   EraseSuperseded(sequence.tail, tokens);
+}
+
+// Tells the eviction policy what the sequence's request wanted: all of its path.
+void PagedKvCache::ReportRequest(const Sequence& sequence) {
+  if (!tree_->policy().wants_requests() || sequence.prompt_blocks == 0) return;
+  request_.clear();
+  for (NodeId node = sequence.tail; node != sequence.root; node = tree_->parent(node)) {
+    request_.push_back(tree_->policy_block(node));
+  }
+  std::reverse(request_.begin(), request_.end());
+  tree_->policy().Requested(request_, sequence.prompt_blocks);
 }
 
 void PagedKvCache::CheckSequence(const Sequence& sequence) const {
@@ -299,6 +326,7 @@ void PagedKvCache::CheckInvariants() const {
       KV_CHECK(sequence->open || table.size() == 0);
       for (const BlockId id : table.ids().subspan(table.first_held())) ++pins[Index(id)];
     }
+    CountPins(group, pins);
     for (uint32_t i = 0; i < pool.block_count(); ++i) {
       const NodeId node = tree_->owner(group, BlockId{i});
       if (node != kNoNode) {

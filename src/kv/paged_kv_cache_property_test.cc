@@ -1,6 +1,7 @@
 // Random operations on a KvCache with tiny pools and two-token alphabets, so that sharing, copies,
 // eviction and exhaustion are common. The model of a sequence is its token list; KV bytes are a
-// digest of the exact prefix, checked for every open sequence after every operation.
+// digest of the exact prefix, checked for every open sequence after every operation. Walks take the
+// eviction policies in turn, and pin prefixes now and then.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -40,6 +41,7 @@ class Walk {
     }
     options.max_sequences = static_cast<uint32_t>(rng_.Between(1, 5));
     options.max_sequence_tokens = static_cast<uint32_t>(rng_.Between(20, 200));
+    options.evict = static_cast<KvEvict>(seed % (kFixedKvEvicts + 1));
     options_ = options;
     auto cache = KvCache::Create(options);
     KV_CHECK(cache.ok());
@@ -59,8 +61,12 @@ class Walk {
       Truncate();
     else if (op < 88)
       Fork();
-    else if (op < 99)
+    else if (op < 96)
       Close();
+    else if (op < 98)
+      Pin();
+    else if (op < 99)
+      Unpin();
     else
       EvictAll();
     if (!roomy_ || rng_.Below(16) == 0) cache_->CheckInvariants();
@@ -74,6 +80,7 @@ class Walk {
 
   void Finish() {
     while (!open_.empty()) CloseAt(open_.begin()->first);
+    cache_->AdvanceTo(kNever);  // Beyond every pin.
     cache_->EvictAll();
     cache_->CheckInvariants();
     for (uint32_t group = 0; group < options_.block_counts.size(); ++group) {
@@ -82,6 +89,7 @@ class Walk {
   }
 
   const KvCounters& counters() const { return cache_->counters(); }
+  uint64_t pins() const { return pins_; }
 
  private:
   uint32_t Below(uint64_t bound) { return static_cast<uint32_t>(rng_.Below(bound)); }
@@ -181,7 +189,8 @@ class Walk {
         ASSERT_EQ(cache_->free_blocks(g) + cache_->idle_blocks(g), before[g])
             << "a failed Reserve changed something";
       }
-      // Whoever fits alone never fails: what it shares, it shares with the tree only.
+      // Whoever fits alone never fails: what it shares, it shares with the tree only, and pins make
+      // way for it.
       const uint32_t smallest =
           *std::min_element(options_.block_counts.begin(), options_.block_counts.end());
       ASSERT_TRUE(open_.size() > 1 || blocks > smallest);
@@ -259,6 +268,31 @@ class Walk {
     }
   }
 
+  void Pin() {
+    if (roomy_ || history_.empty()) return;
+    std::vector<TokenId> tokens = history_[Below(history_.size())];
+    tokens.resize(Below(tokens.size() + 1));
+    const uint32_t tenant = Below(2);
+    now_ += static_cast<TimeUs>(Below(100));
+    cache_->AdvanceTo(now_);
+    const KvPin pin = cache_->PinCached(roots_[tenant], tokens, now_ + 1 + Below(300));
+    ASSERT_NE(pin.outcome, KvPinOutcome::kUnsupported);
+    if (pin.outcome != KvPinOutcome::kPinned) return;
+    ++pins_;
+    ASSERT_GE(cache_->MatchTokens(roots_[tenant], tokens) + 1,
+              std::min<size_t>(pin.tokens, tokens.size()));
+    if (Below(2) == 0) named_.emplace_back(tenant, pin.hash);
+  }
+
+  void Unpin() {
+    if (named_.empty()) return;
+    const auto [tenant, hash] = named_.back();
+    named_.pop_back();
+    ASSERT_FALSE(cache_->UnpinCached(roots_[1 - tenant], hash)) << "another tenant's";
+    cache_->UnpinCached(roots_[tenant], hash);
+    ASSERT_FALSE(cache_->UnpinCached(roots_[tenant], hash));
+  }
+
   void CheckAll() {
     ASSERT_EQ(cache_->open_sequences(), open_.size());
     for (const auto& [id, model] : open_) {
@@ -276,10 +310,14 @@ class Walk {
   std::map<SequenceId, ModelSequence> open_;
   std::vector<std::vector<TokenId>> history_;
   std::vector<ModelSequence> ended_;  // Roomy only.
+  TimeUs now_ = 0;
+  uint64_t pins_ = 0;
+  std::vector<std::pair<uint32_t, BlockHash>> named_;  // Pins, some of them over.
 };
 
 TEST(KvCacheProperty, EverySequenceReadsItsOwnPrefix) {
   KvCounters sum;
+  uint64_t pins = 0;
   for (const uint64_t seed : TestSeeds(/*count=*/10)) {
     SCOPED_TRACE(fmt::format("KVASIR_TEST_SEED={}", seed));
     Walk walk(seed, /*roomy=*/false);
@@ -289,6 +327,8 @@ TEST(KvCacheProperty, EverySequenceReadsItsOwnPrefix) {
     }
     walk.Finish();
     if (HasFatalFailure()) return;
+    pins += walk.pins();
+    sum.broken_pins += walk.counters().broken_pins;
     sum.copies += walk.counters().copies;
     sum.hits += walk.counters().hits;
     sum.duplicate_nodes += walk.counters().duplicate_nodes;
@@ -300,6 +340,8 @@ TEST(KvCacheProperty, EverySequenceReadsItsOwnPrefix) {
   // The walk is worth little unless it often reaches the rare cases.
   fmt::print("copies {} hits {} twins {} refusals {} evictions {} {}\n", sum.copies, sum.hits,
              sum.duplicate_nodes, sum.failed_reserves, sum.evictions[0], sum.evictions[1]);
+  EXPECT_GT(pins, 200u);
+  EXPECT_GT(sum.broken_pins, 10u);
   EXPECT_GT(sum.copies, 1000u);
   EXPECT_GT(sum.hits, 1000u);
   EXPECT_GT(sum.duplicate_nodes, 300u);

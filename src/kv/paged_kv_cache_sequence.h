@@ -17,6 +17,7 @@ struct PagedKvCache::Sequence {
   uint32_t computed = 0;             // Tokens with KV.
   uint32_t reserved = 0;             // Writable slots after them.
   uint32_t begun_with = 0;           // `computed` at Open or Fork.
+  uint32_t prompt_blocks = 0;        // Whole blocks of the prompt; 0 for a fork.
   std::vector<BlockTable> tables;    // [group]; all of one size.
   std::vector<TokenId> tail_tokens;  // The computed % block_tokens tokens after `tail`.
 };

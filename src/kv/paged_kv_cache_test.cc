@@ -241,7 +241,9 @@ TEST(KvCache, EvictedWindowBlocksCostOnlyNearbyHits) {
 }
 
 TEST(KvCache, TheLeastRecentlyUsedConversationGoesFirst) {
-  const auto cache = Make(SmallOptions(12));
+  KvCache::Options options = SmallOptions(12);
+  options.evict = KvEvict::kLru;
+  const auto cache = Make(options);
   Serve(*cache, Prompt(1, 64));
   Serve(*cache, Prompt(2, 64));
   Serve(*cache, Prompt(1, 65));  // Uses the first one again (and one more block).

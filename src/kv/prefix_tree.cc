@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 
@@ -15,11 +16,22 @@ uint32_t CommonPrefix(std::span<const TokenId> a, std::span<const TokenId> b) {
   return static_cast<uint32_t>(n);
 }
 
+std::unique_ptr<EvictionPolicy> PolicyOf(const PrefixTree::Options& options) {
+  EvictionOptions policy;
+  policy.evict = options.evict;
+  policy.item_count = options.block_counts.at(0);
+  policy.max_path = options.max_path;
+  return MakeEvictionPolicy(policy);
+}
+
 }  // namespace
 
-PrefixTree::PrefixTree(const Options& options)
+PrefixTree::PrefixTree(const Options& options) : PrefixTree(options, PolicyOf(options)) {}
+
+PrefixTree::PrefixTree(const Options& options, std::unique_ptr<EvictionPolicy> policy)
     : block_tokens_(options.block_tokens),
-      group_count_(static_cast<uint32_t>(options.block_counts.size())) {
+      group_count_(static_cast<uint32_t>(options.block_counts.size())),
+      policy_(std::move(policy)) {
   KV_CHECK_GT(block_tokens_, 0u);
   KV_CHECK_GT(group_count_, 0u);
   KV_CHECK_LE(group_count_, kMaxKvGroups);
@@ -34,7 +46,7 @@ PrefixTree::PrefixTree(const Options& options)
   tokens_.resize(size_t{blocks} * block_tokens_);
   for (const uint32_t count : options.block_counts) {
     owner_.emplace_back(count, kNoNode);
-    victims_.emplace_back(count);
+    victims_.emplace_back(victims_.empty() ? 0 : count);
   }
 }
 
@@ -103,6 +115,7 @@ NodeId PrefixTree::TakeNode(const BlockHash& hash) {
   Node& node = nodes_[Index(id)];
   node.used = true;
   node.hash = hash;
+  node.root = id;
   node.blocks.fill(kNoBlock);
   TableInsert(id);
   return id;
@@ -155,6 +168,25 @@ std::optional<NodeId> PrefixTree::FindChild(NodeId parent_node, const BlockHash&
   return node;
 }
 
+std::optional<NodeId> PrefixTree::FindNode(NodeId root_node, const BlockHash& hash) const {
+  const std::optional<NodeId> node = Lookup(hash);
+  if (!node.has_value() || is_root(*node) || root(*node) != root_node) return std::nullopt;
+  return node;
+}
+
+std::optional<NodeId> PrefixTree::node_at(uint32_t place) const {
+  KV_CHECK_LT(place, nodes_.size());
+  if (!nodes_[place].used || is_root(NodeId{place})) return std::nullopt;
+  return NodeId{place};
+}
+
+PolicyBlock PrefixTree::policy_block(NodeId id) const {
+  const Node& node = At(id);
+  PolicyBlock block{0, node.depth, node.token_count};
+  std::memcpy(&block.name, node.hash.bytes.data(), sizeof(block.name));
+  return block;
+}
+
 std::optional<PrefixTree::PartialMatch> PrefixTree::LongestPartialMatch(
     NodeId parent_node, std::span<const TokenId> tokens) const {
   PartialMatch best;
@@ -198,6 +230,10 @@ NodeId PrefixTree::Insert(NodeId parent_node, const BlockHash& hash,
   if (above.first_child != kNoNode) At(above.first_child).previous = id;
   above.first_child = id;
   node.token_count = static_cast<uint32_t>(tokens.size());
+  node.root = above.root;
+  node.depth = above.depth + above.token_count;
+  node.uses = 1;
+  node.last_use = now_;
   for (uint32_t group = 0; group < group_count_; ++group) {
     node.blocks[group] = blocks[group];
     if (blocks[group] == kNoBlock) continue;
@@ -208,6 +244,7 @@ NodeId PrefixTree::Insert(NodeId parent_node, const BlockHash& hash,
   std::copy(tokens.begin(), tokens.end(),
             tokens_.begin() + static_cast<ptrdiff_t>(Index(blocks[0]) * size_t{block_tokens_}));
   ++node_count_;
+  policy_->Add(Index(blocks[0]), policy_block(id));
   return id;
 }
 
@@ -221,6 +258,7 @@ void PrefixTree::Erase(NodeId id) {
     owner_[group][Index(node.blocks[group])] = kNoNode;
     empty_slots_[group] -= block_tokens_ - node.token_count;
   }
+  policy_->Remove(Index(node.blocks[0]));
   const NodeId parent_node = node.parent;
   Node& above = At(parent_node);
   if (node.previous != kNoNode) At(node.previous).next = node.next;
@@ -232,7 +270,7 @@ void PrefixTree::Erase(NodeId id) {
   if (is_root(parent_node)) {
     EraseRootIfUnused(parent_node);
   } else if (above.idle[0]) {
-    victims_[0].Push(Index(above.blocks[0]), above.idle_since);
+    policy_->Offer(Index(above.blocks[0]));
   }
 }
 
@@ -265,9 +303,13 @@ void PrefixTree::MarkIdle(NodeId id, uint32_t group, uint64_t stamp) {
   KV_CHECK(!node.idle[group]);
   node.idle[group] = true;
   ++idle_count_[group];
-  if (group == 0) node.idle_since = stamp;
-  if (group == 0 && node.first_child != kNoNode) return;
-  victims_[group].Push(Index(node.blocks[group]), stamp);
+  if (group > 0) {
+    victims_[group].Push(Index(node.blocks[group]), stamp);
+    return;
+  }
+  node.last_use = now_;
+  policy_->Rest(Index(node.blocks[0]), stamp);
+  if (node.first_child == kNoNode) policy_->Offer(Index(node.blocks[0]));
 }
 
 void PrefixTree::MarkBusy(NodeId id, uint32_t group) {
@@ -276,12 +318,28 @@ void PrefixTree::MarkBusy(NodeId id, uint32_t group) {
   KV_CHECK(node.idle[group]);
   node.idle[group] = false;
   --idle_count_[group];
-  if (group == 0 && node.first_child != kNoNode) return;
-  victims_[group].Remove(Index(node.blocks[group]));
+  if (group > 0) {
+    victims_[group].Remove(Index(node.blocks[group]));
+  } else if (node.first_child == kNoNode) {
+    policy_->Withdraw(Index(node.blocks[0]));
+  }
 }
 
-std::optional<NodeId> PrefixTree::Victim(uint32_t group) const {
+void PrefixTree::NoteUse(NodeId id) {
+  Node& node = At(id);
+  KV_CHECK(!is_root(id));
+  if (node.uses < UINT32_MAX) ++node.uses;
+  node.last_use = now_;
+  policy_->Use(Index(node.blocks[0]));
+}
+
+std::optional<NodeId> PrefixTree::Victim(uint32_t group) {
   KV_CHECK_LT(group, group_count_);
+  if (group == 0) {
+    const std::optional<uint32_t> item = policy_->Victim();
+    if (!item.has_value()) return std::nullopt;
+    return owner(0, BlockId{*item});
+  }
   if (victims_[group].empty()) return std::nullopt;
   return owner(group, BlockId{victims_[group].Top()});
 }
@@ -307,11 +365,14 @@ void PrefixTree::CheckNode(NodeId id) const {
   if (is_root(id)) {
     KV_CHECK(node.root_users > 0 || has_children(id));
     KV_CHECK_EQ(node.token_count, 0u);
+    KV_CHECK_EQ(node.root, id);
     return;
   }
   KV_CHECK(node.token_count > 0 && node.token_count <= block_tokens_);
   KV_CHECK(is_full(id) || !has_children(id));
   KV_CHECK(node.hash == ChildHash(hash(node.parent), tokens(id)));
+  KV_CHECK_EQ(node.root, root(node.parent));
+  KV_CHECK_EQ(node.depth, depth(node.parent) + At(node.parent).token_count);
   for (uint32_t group = 0; group < group_count_; ++group) {
     const BlockId held = node.blocks[group];
     if (held == kNoBlock) {
@@ -321,7 +382,9 @@ void PrefixTree::CheckNode(NodeId id) const {
     }
     KV_CHECK_EQ(owner(group, held), id);
     const bool candidate = node.idle[group] && (group > 0 || !has_children(id));
-    KV_CHECK(victims_[group].Contains(Index(held)) == candidate);
+    const bool on_offer =
+        group == 0 ? policy_->offered(Index(held)) : victims_[group].Contains(Index(held));
+    KV_CHECK(on_offer == candidate);
     KV_CHECK(!node.idle[0] || node.idle[group]);
   }
 }
@@ -347,6 +410,7 @@ void PrefixTree::CheckInvariants() const {
   KV_CHECK_EQ(roots, root_count_);
   KV_CHECK_EQ(used - roots, node_count_);
   KV_CHECK_EQ(held[0], node_count_);
+  policy_->CheckInvariants();
   for (uint32_t group = 0; group < group_count_; ++group) {
     KV_CHECK_EQ(idle[group], idle_count_[group]);
     KV_CHECK_EQ(empty[group], empty_slots_[group]);

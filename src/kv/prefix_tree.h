@@ -6,28 +6,32 @@
 // unnoticed. A node's group 0 block exists as long as the node; window blocks may be absent.
 //
 // The tree does not count owners (BlockPool does). It is told when it becomes a block's only owner
-// (MarkIdle) and when not (MarkBusy), and names the next victim: of group 0, the least recently
-// used idle node without children; of a window group, the least recently used idle block.
+// (MarkIdle) and when not (MarkBusy), and names the next victim: of group 0, an idle node without
+// children that the EvictionPolicy chooses; of a window group, the least recently used idle block
+// (losing one costs only the hits within the next window of tokens).
 //
 // Invariant: in group 0, descendants of an idle node are idle (whoever uses a node uses its
 //            ancestors), so every idle block can be freed by evicting leaves.
 // Thread:    engine loop only; no allocation after construction.
-// Cost:      O(1) look-up and insertion, O(log nodes) per change of idleness; about 100 bytes a
+// Cost:      O(1) look-up and insertion, O(log nodes) per change of idleness; about 130 bytes a
 // node
-//            plus its tokens.
+//            plus its tokens, and 36 to 400 of the policy's (kv_evict.h; adaptive has them all).
 #ifndef KVASIR_KV_PREFIX_TREE_H_
 #define KVASIR_KV_PREFIX_TREE_H_
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "kv/block_hash.h"
 #include "kv/eviction_heap.h"
+#include "kv/eviction_policy.h"
 #include "kv/kv_layout.h"
 
 namespace kvasir {
@@ -41,8 +45,12 @@ class PrefixTree {
     uint32_t block_tokens = 16;
     std::vector<uint32_t> block_counts;  // By group; [0] bounds the nodes.
     uint32_t max_root_users = 1;         // AcquireRoot calls outstanding at once.
+    KvEvict evict = KvEvict::kLru;
+    uint32_t max_path = 0;  // EvictionOptions::max_path
   };
   explicit PrefixTree(const Options& options);
+  // With a policy of block_counts[0] items in place of options.evict.
+  PrefixTree(const Options& options, std::unique_ptr<EvictionPolicy> policy);
 
   // The root of that name, created when new; stays at least until ReleaseRoot.
   NodeId AcquireRoot(const BlockHash& hash);
@@ -52,6 +60,9 @@ class PrefixTree {
   // The child of that name. Aborts when a node of that name has another parent or other tokens.
   std::optional<NodeId> FindChild(NodeId parent, const BlockHash& hash,
                                   std::span<const TokenId> tokens) const;
+
+  // The node of that name under `root`; not the root itself.
+  std::optional<NodeId> FindNode(NodeId root, const BlockHash& hash) const;
 
   // The child that shares the most first tokens with `tokens`, if any shares one; ties go to the
   // newest. Looks at the newest kMaxScannedChildren children only.
@@ -72,6 +83,12 @@ class PrefixTree {
                 std::span<const BlockId> blocks);
   // Removes a node without children, and its root when that is unused now.
   void Erase(NodeId node);
+  // Says that Erase follows because its block is wanted. REQUIRES: it is what Victim(0) said.
+  void NoteEviction(NodeId node) { policy_->Evict(Index(block(node, 0))); }
+  // One more sequence has the node.
+  void NoteUse(NodeId node);
+  // Uses are stamped with this time from now on.
+  void AdvanceTo(TimeUs now) { now_ = now; }
 
   // Gives a node that has none a window block (busy), or takes it away. REQUIRES: group > 0.
   void AttachBlock(NodeId node, uint32_t group, BlockId block);
@@ -85,7 +102,9 @@ class PrefixTree {
   uint32_t idle_count(uint32_t group) const { return idle_count_[group]; }
 
   // The node whose block of `group` should go next; for group 0 it has no children.
-  std::optional<NodeId> Victim(uint32_t group) const;
+  std::optional<NodeId> Victim(uint32_t group);
+  EvictionPolicy& policy() { return *policy_; }
+  const EvictionPolicy& policy() const { return *policy_; }
 
   // The node that holds this block, or kNoNode.
   NodeId owner(uint32_t group, BlockId block) const { return owner_[group][Index(block)]; }
@@ -96,11 +115,19 @@ class PrefixTree {
   NodeId newest_child(NodeId node) const { return At(node).first_child; }  // kNoNode: none.
   NodeId older_sibling(NodeId node) const { return At(node).next; }        // kNoNode: none.
   NodeId parent(NodeId node) const { return At(node).parent; }
+  NodeId root(NodeId node) const { return At(node).root; }
+  uint32_t depth(NodeId node) const { return At(node).depth; }  // Tokens before it.
+  uint32_t uses(NodeId node) const { return At(node).uses; }    // Who made it counts.
+  TimeUs last_use(NodeId node) const { return At(node).last_use; }
+  PolicyBlock policy_block(NodeId node) const;
   const BlockHash& hash(NodeId node) const { return At(node).hash; }
   BlockId block(NodeId node, uint32_t group) const { return At(node).blocks[group]; }
   std::span<const TokenId> tokens(NodeId node) const;
   uint32_t node_count() const { return node_count_; }  // Without roots.
   uint32_t root_count() const { return root_count_; }
+  // For walking over all nodes in bounded portions: a node keeps its place as long as it lives.
+  uint32_t place_count() const { return static_cast<uint32_t>(nodes_.size()); }
+  std::optional<NodeId> node_at(uint32_t place) const;  // nullopt: none, or a root.
   // Slots of its blocks that hold no token: partial nodes have some.
   uint64_t empty_slots(uint32_t group) const { return empty_slots_[group]; }
 
@@ -114,12 +141,15 @@ class PrefixTree {
     NodeId first_child = kNoNode;
     NodeId next = kNoNode;  // Older sibling; of an unused node, the next unused one.
     NodeId previous = kNoNode;
+    NodeId root = kNoNode;  // Of a root: itself.
     std::array<BlockId, kMaxKvGroups> blocks{};
     std::array<bool, kMaxKvGroups> idle{};
     bool used = false;
     uint32_t token_count = 0;  // 0: a root.
     uint32_t root_users = 0;
-    uint64_t idle_since = 0;  // Stamp of MarkIdle for group 0.
+    uint32_t depth = 0;
+    uint32_t uses = 0;
+    TimeUs last_use = 0;
   };
 
   void CheckNode(NodeId node) const;
@@ -137,13 +167,15 @@ class PrefixTree {
   uint32_t group_count_;
   uint32_t node_count_ = 0;
   uint32_t root_count_ = 0;
+  TimeUs now_ = 0;
   NodeId first_unused_ = kNoNode;  // Chain of returned nodes.
   size_t capacity_;                // Blocks, and as many roots and users' roots again.
   std::vector<Node> nodes_;        // Grows to capacity_, reserved at once: untouched costs nothing.
   std::vector<NodeId> table_;      // Open addressing by hash, a power of two, <= half full.
   std::vector<TokenId> tokens_;    // [block_counts[0]][block_tokens], by group 0 block.
   std::vector<std::vector<NodeId>> owner_;  // [group][block]
-  std::vector<EvictionHeap> victims_;       // [group] of block ids.
+  std::unique_ptr<EvictionPolicy> policy_;  // Of group 0: items are its block ids.
+  std::vector<EvictionHeap> victims_;       // [group] of block ids; [0] is unused.
   std::array<uint32_t, kMaxKvGroups> idle_count_{};
   std::array<uint64_t, kMaxKvGroups> empty_slots_{};
 };
