@@ -76,8 +76,8 @@ class PerplexityCommand : public Command {
     // The first subject is what the others are compared with.
     std::vector<PerplexityMeter::Subject> subjects;
     OwnedSubject base;
-    if (model.kv().layout().type != KvType::kF16) {
-      KV_ASSIGN_OR_RETURN(base, MakeSubject(model, KvType::kF16));
+    if (model.kv().layout().types != KvTypes{}) {
+      KV_ASSIGN_OR_RETURN(base, MakeSubject(model, KvTypes{}));
       subjects.push_back({base.runner.get(), base.kv.get()});
     }
     subjects.push_back({&model.runner(), &model.kv()});
@@ -111,13 +111,12 @@ class PerplexityCommand : public Command {
   }
 
   // The same model and window with KV of another type, on the same weights and threads.
-  StatusOr<OwnedSubject> MakeSubject(LoadedModel& model, KvType type) const {
+  StatusOr<OwnedSubject> MakeSubject(LoadedModel& model, KvTypes types) const {
     OwnedSubject subject;
     KV_ASSIGN_OR_RETURN(
         subject.runner,
         CpuModelRunner::Create(model.config(), model.weights(), model.kv().layout().block_tokens,
-                               model.runner().limits(), model.team()));
-    KV_CHECK(subject.runner->kv_layout().type == type);
+                               model.runner().limits(), model.team(), types));
     KvCache::Options options;
     options.layout = subject.runner->kv_layout();
     const uint32_t block_tokens = options.layout.block_tokens;
@@ -156,7 +155,7 @@ class PerplexityCommand : public Command {
     const double kl = compared ? scores.kl.mean() : 0.0;
     const double top1 = compared ? scores.top1_agreement() : 1.0;
     const double speed = static_cast<double>(scores.nll.count()) / seconds;
-    const std::string type(KvTypeName(layout.type));
+    const std::string type = KvTypesName(layout.types);
     if (!json_) {
       PrintOut(
           "perplexity {:.4f} +- {:.4f} over {} tokens ({} KV, {} bytes a token, {:.0f} tokens/s)\n",

@@ -95,7 +95,7 @@ BlockHash RootHash(const KvFormat& format) {
   digest.Number(Tag::kFormatVersion, kFormatVersion);
   digest.Field(Tag::kModelDigest, format.model_digest.data(), format.model_digest.size());
   digest.Number(Tag::kBlockTokens, layout.block_tokens);
-  digest.Text(Tag::kKvType, KvTypeName(layout.type));
+  digest.Text(Tag::kKvType, KvTypesName(layout.types));
   digest.Number(Tag::kLayoutVersion, kLayoutVersion);
   digest.Number(Tag::kQuantizerVersion, format.quantizer_version);
   digest.Number(Tag::kNumericsVersion, format.numerics_version);

@@ -36,30 +36,73 @@ TEST(KvLayout, BytesPerTokenOfTheTwoModels) {
   EXPECT_EQ(Gemma3().block_bytes(1), 15360u * 16);
 }
 
-// Every byte of a block belongs to exactly one (slot, head, K or V), whatever the block size.
+TEST(KvLayout, BytesPerTokenOfEveryType) {
+  const auto bytes = [](KvLayout layout, KvType k, KvType v) {
+    layout.types = {k, v};
+    EXPECT_TRUE(layout.Validate().ok());
+    return layout.bytes_per_token();
+  };
+  EXPECT_EQ(bytes(SmolLm2(), KvType::kInt8, KvType::kInt8), 11880u);
+  EXPECT_EQ(bytes(SmolLm2(), KvType::kInt4, KvType::kInt4), 7560u);
+  EXPECT_EQ(bytes(SmolLm2(), KvType::kInt8, KvType::kInt4), 90u * (66 + 36));
+  EXPECT_EQ(bytes(SmolLm2(), KvType::kF16, KvType::kInt8), 90u * (128 + 66));
+  EXPECT_EQ(bytes(Gemma3(), KvType::kInt8, KvType::kInt8), 18u * 2 * (256 + 8));
+  EXPECT_EQ(bytes(Gemma3(), KvType::kInt4, KvType::kInt4), 18u * (128 + 64 + 128 + 16));
+}
+
+// Every byte of a block belongs to exactly one (slot, head, K or V), whatever the block size and
+// the types; a block may end with 32 bytes more.
 TEST(KvLayout, OffsetsTileTheBlock) {
-  for (const uint32_t block_tokens : {16u, 32u, 64u, 128u, 256u}) {
+  constexpr KvType kTypes[] = {KvType::kF16, KvType::kInt8, KvType::kInt4};
+  for (uint32_t i = 0; i < 5 * 9; ++i) {
     for (KvLayout layout : {SmolLm2(), Gemma3()}) {
-      layout.block_tokens = block_tokens;
+      layout.block_tokens = 16u << i % 5;
+      layout.types = {kTypes[i / 5 % 3], kTypes[i / 15]};
       ASSERT_TRUE(layout.Validate().ok());
       for (uint32_t group = 0; group < layout.group_count(); ++group) {
         const KvGroup& g = layout.groups[group];
-        const size_t run_bytes = size_t{block_tokens} * g.head_dim * 2;
-        std::set<size_t> offsets;
+        const uint32_t units = layout.block_tokens / 16;
+        size_t expected = 0;
         for (uint32_t slot = 0; slot < g.layers.size(); ++slot) {
           for (uint32_t head = 0; head < g.kv_heads; ++head) {
-            for (const size_t offset :
-                 {layout.k_offset(group, slot, head), layout.v_offset(group, slot, head)}) {
-              EXPECT_EQ(offset % 64, 0u);
-              EXPECT_EQ(offset % run_bytes, 0u);
-              EXPECT_LT(offset, layout.block_bytes(group));
-              offsets.insert(offset);
-            }
+            EXPECT_EQ(layout.k_offset(group, slot, head), expected);
+            expected += units * layout.k_unit_bytes(group);
+            EXPECT_EQ(layout.v_offset(group, slot, head), expected);
+            expected += units * layout.v_unit_bytes(group);
+            EXPECT_EQ(expected % 32, 0u);
           }
         }
-        EXPECT_EQ(offsets.size() * run_bytes, layout.block_bytes(group));
+        EXPECT_EQ(layout.block_bytes(group) % 64, 0u);
+        EXPECT_GE(layout.block_bytes(group), expected);
+        EXPECT_LT(layout.block_bytes(group), expected + 64);
       }
     }
+  }
+}
+
+TEST(KvLayout, TailHoldsOneF16UnitOfKeys) {
+  KvLayout layout = Gemma3();
+  EXPECT_FALSE(layout.staged());
+  EXPECT_EQ(layout.tail_bytes(1), 0u);
+  layout.types.k = KvType::kInt4;
+  EXPECT_TRUE(layout.staged());
+  EXPECT_EQ(layout.tail_bytes(0), 3u * 256 * 16 * 2);
+  EXPECT_EQ(layout.tail_bytes(1), 15u * 256 * 16 * 2);
+  EXPECT_EQ(layout.tail_offset(1, 14, 0), 14u * 256 * 16 * 2);
+  layout.groups[1].window = 16;
+  EXPECT_NE(std::string(MessageOf(layout.Validate())).find("window of more than 16"),
+            std::string::npos);
+}
+
+TEST(KvLayout, NamesOfTypes) {
+  for (const char* text : {"f16", "int8", "int4", "k=int8,v=int4", "k=f16,v=int8"}) {
+    const auto types = ParseKvTypes(text);
+    ASSERT_TRUE(types.ok()) << text;
+    EXPECT_EQ(KvTypesName(*types), text);
+  }
+  EXPECT_EQ(*ParseKvTypes("v=int4,k=int8"), (KvTypes{KvType::kInt8, KvType::kInt4}));
+  for (const char* text : {"", "int5", "k=int8", "k=int8,v=", "k=int8,v=int4,", "int8,int4"}) {
+    EXPECT_FALSE(ParseKvTypes(text).ok()) << text;
   }
 }
 

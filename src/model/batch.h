@@ -15,6 +15,7 @@
 
 #include "base/ids.h"
 #include "kv/kv_layout.h"
+#include "kv/tail_store.h"
 
 namespace kvasir {
 
@@ -28,6 +29,9 @@ struct BatchSequence {
   // sequence's alone; those before hold the KV of the tokens before `start` (window groups: of the
   // last window).
   std::array<std::span<std::byte* const>, kMaxKvGroups> blocks;
+  // Where keys of a staged KV type wait for the rest of their unit: of positions from start / 16 *
+  // 16 on, or, if it is complete, of the 16 before `start`. Written; this sequence's alone.
+  KvTail tail;
   // Whoever reads its logits asks for the largest only (ModelRunner::logits).
   bool arg_max_only = false;
   // Whoever reads its logits asks for log-probabilities (ModelRunner::logits_row).

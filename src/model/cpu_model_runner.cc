@@ -8,7 +8,7 @@
 
 namespace kvasir {
 
-KvLayout KvLayoutFor(const ModelConfig& config, uint32_t block_tokens) {
+KvLayout KvLayoutFor(const ModelConfig& config, uint32_t block_tokens, KvTypes types) {
   KvGroup full{{}, config.kv_head_count, config.head_dim, 0};
   KvGroup window{{}, config.kv_head_count, config.head_dim, 0};
   for (uint32_t layer = 0; layer < config.layer_count; ++layer) {
@@ -23,7 +23,7 @@ KvLayout KvLayoutFor(const ModelConfig& config, uint32_t block_tokens) {
   }
   KvLayout layout;
   layout.block_tokens = block_tokens;
-  layout.type = KvType::kF16;
+  layout.types = types;
   layout.groups.push_back(full);
   if (!window.layers.empty()) layout.groups.push_back(window);
   return layout;
@@ -33,12 +33,13 @@ StatusOr<std::unique_ptr<CpuModelRunner>> CpuModelRunner::Create(const ModelConf
                                                                  const Weights& weights,
                                                                  uint32_t block_tokens,
                                                                  const StepLimits& limits,
-                                                                 WorkerTeam& team) {
+                                                                 WorkerTeam& team, KvTypes types) {
   KV_CHECK_GT(limits.max_rows, 0u);
   KV_CHECK_GT(limits.max_sequences, 0u);
   KV_CHECK_GT(limits.max_logits_rows, 0u);
-  auto step =
-      std::make_unique<CpuStep>(config, weights, KvLayoutFor(config, block_tokens), limits, team);
+  const KvLayout layout = KvLayoutFor(config, block_tokens, types);
+  KV_RETURN_IF_ERROR(layout.Validate());
+  auto step = std::make_unique<CpuStep>(config, weights, layout, limits, team);
   KV_RETURN_IF_ERROR(step->AllocateScratch());
   return std::unique_ptr<CpuModelRunner>(new CpuModelRunner(std::move(step)));
 }

@@ -20,7 +20,7 @@ class CpuStep;
 
 // The KV groups that a model needs: all layers with full attention, then all with a window (if
 // any).
-KvLayout KvLayoutFor(const ModelConfig& config, uint32_t block_tokens);
+KvLayout KvLayoutFor(const ModelConfig& config, uint32_t block_tokens, KvTypes types = {});
 
 class CpuModelRunner : public ModelRunner {
  public:
@@ -30,7 +30,7 @@ class CpuModelRunner : public ModelRunner {
                                                           const Weights& weights,
                                                           uint32_t block_tokens,
                                                           const StepLimits& limits,
-                                                          WorkerTeam& team);
+                                                          WorkerTeam& team, KvTypes types = {});
   ~CpuModelRunner() override;
 
   const ModelConfig& config() const override;

@@ -57,7 +57,12 @@ bool UsesFloats(const Weights& weights) {
 
 CpuStep::CpuStep(const ModelConfig& config, const Weights& weights, const KvLayout& layout,
                  const StepLimits& limits, WorkerTeam& team)
-    : config_(config), weights_(weights), layout_(layout), limits_(limits), team_(team) {
+    : config_(config),
+      weights_(weights),
+      layout_(layout),
+      limits_(limits),
+      team_(team),
+      staging_(layout_, limits) {
   const uint32_t workers = static_cast<uint32_t>(team.worker_count());
   kv_places_.resize(config.layer_count);
   for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
@@ -129,6 +134,7 @@ void CpuStep::LayOut(ScratchLayout& scratch) {
   normed_q_ = scratch.Take<std::byte>(ActivationBytes(max_rows, config_.d_model));
   attended_q_ = scratch.Take<std::byte>(ActivationBytes(limits_.max_rows, q_width()));
   activated_q_ = scratch.Take<std::byte>(ActivationBytes(limits_.max_rows, config_.d_ffn));
+  staging_.set_scratch(scratch.Take<std::byte>(staging_.scratch_bytes()));
   logits_ = scratch.Take<float>(size_t{limits_.max_logits_rows} * config_.vocab_size);
   const size_t notes = size_t{limits_.max_logits_rows} * LogitsBlocks(config_.vocab_size);
   logits_maxima_ = scratch.Take<float>(notes);
@@ -216,6 +222,7 @@ void CpuStep::Run(const Batch& batch) {
       scans_head_ = false;
     }
   }
+  staging_.Plan(batch);
   OrderByPrefix(batch, order_);
   for (size_t g = 0; g < plans_.size(); ++g) {
     plans_[g].Build(batch, order_);
@@ -247,7 +254,7 @@ void CpuStep::Program(int worker) {
                            {&layer.k, k_, kv_width(), Store::kAssign},
                            {&layer.v, v_, kv_width(), Store::kAssign}};
     Multiply(worker, StepPhase::kQkv, Normed(worker, rows_), qkv);
-    if (!plans_[place.group].one_tile_each()) RotateAndStore(worker, place, layer);
+    if (!pieces_store(place)) RotateAndStore(worker, place, layer);
     AttendAll(worker, place, layer);
     const Product output[] = {Residual(layer.attn_output, !layer.post_attn_norm.empty())};
     Multiply(worker, StepPhase::kOutput, Attended(), output);

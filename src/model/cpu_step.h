@@ -25,6 +25,7 @@
 #include "kernels/matmul.h"
 #include "model/attention_plan.h"
 #include "model/head_scan.h"
+#include "model/key_staging.h"
 #include "model/model_runner.h"
 #include "model/step_counters.h"
 #include "model/weights.h"
@@ -127,6 +128,12 @@ class CpuStep {
   void PrepareHead(float* head, std::span<const float> norm, uint32_t layer, uint32_t row) const;
   void StoreKv(int worker, KvPlace place, const LayerWeights& layer, uint32_t row,
                uint32_t kv_head);
+  void StoreSequence(int worker, KvPlace place, const LayerWeights& layer, uint32_t sequence,
+                     uint32_t kv_head);
+  // Pieces of attention store what they alone read; else that is a phase of its own.
+  bool pieces_store(KvPlace place) const {
+    return plans_[place.group].one_tile_each() && !staging_.crosses();
+  }
   void QuantizeAttended(const PlannedTile& planned, const AttentionPlan& plan, uint32_t kv_head);
   AttentionState StateAt(uint32_t slot, uint32_t rows) const;
 
@@ -157,6 +164,7 @@ class CpuStep {
   bool float_inputs_ = false;         // Some matrix multiplies floats, not their int8 form.
   bool heads_are_blocks_ = false;     // A KV head's query heads are whole 32-blocks of q.
   std::vector<AttentionPlan> plans_;  // [groups]
+  KeyStaging staging_;                // After layout_, which it refers to.
   std::vector<KvPlace> kv_places_;    // [layers]
   std::vector<double> rope_bases_;    // Distinct bases.
   std::vector<std::vector<double>> rope_frequencies_;  // [bases][head_dim / 2]

@@ -18,7 +18,8 @@ void CpuStep::PrepareHead(float* head, std::span<const float> norm, uint32_t lay
   Rope(values, {cosine_ + at, half}, {sine_ + at, half}, config_.rope_pairing);
 }
 
-// K (after RoPE) and V of one head of batch row `row` to their block.
+// K (after RoPE) and V of one head of batch row `row` to their units. Keys of a staged type wait
+// for the rest of theirs.
 void CpuStep::StoreKv(int worker, KvPlace place, const LayerWeights& layer, uint32_t row,
                       uint32_t kv_head) {
   const uint32_t dim = config_.head_dim;
@@ -27,31 +28,66 @@ void CpuStep::StoreKv(int worker, KvPlace place, const LayerWeights& layer, uint
   const RowPlace& at = row_places_[row];
   std::byte* const block =
       batch_->sequences[at.sequence].blocks[place.group][at.position / layout_.block_tokens];
-  WriteKv({k, dim}, {Row(v_, row, kv_width()) + kv_head * dim, dim}, block,
-          layout_.k_offset(place.group, place.slot, kv_head),
-          layout_.v_offset(place.group, place.slot, kv_head), at.position % layout_.block_tokens);
-  Moved(worker).kv_written += 2 * sizeof(uint16_t) * dim;
+  const size_t unit = at.position % layout_.block_tokens / kUnitTokens;
+  const size_t k_bytes = layout_.k_unit_bytes(place.group);
+  const size_t v_bytes = layout_.v_unit_bytes(place.group);
+  const uint32_t slot = at.position % kUnitTokens;
+  if (staging_.staged()) {
+    std::byte* const own =
+        staging_.OwnUnit({place.group, place.slot, kv_head}, at.sequence, at.position);
+    WriteK(StoredType::kF16, {k, dim}, own, slot);
+  } else {
+    WriteK(StoredTypeOf(layout_.types.k), {k, dim},
+           block + layout_.k_offset(place.group, place.slot, kv_head) + unit * k_bytes, slot);
+  }
+  WriteV(StoredTypeOf(layout_.types.v), {Row(v_, row, kv_width()) + kv_head * dim, dim},
+         block + layout_.v_offset(place.group, place.slot, kv_head) + unit * v_bytes, slot);
+  Moved(worker).kv_written += (k_bytes + v_bytes) / kUnitTokens;
+}
+
+// All rows of a sequence, where some of a unit's bytes hold several tokens: by one worker.
+void CpuStep::StoreSequence(int worker, KvPlace place, const LayerWeights& layer, uint32_t sequence,
+                            uint32_t kv_head) {
+  const KvHeadPlace head{place.group, place.slot, kv_head};
+  uint32_t row = 0;
+  for (uint32_t s = 0; s < sequence; ++s) {
+    row += static_cast<uint32_t>(batch_->sequences[s].tokens.size());
+  }
+  if (staging_.staged()) staging_.Begin(head, sequence);
+  for (size_t i = 0; i < batch_->sequences[sequence].tokens.size(); ++i, ++row) {
+    StoreKv(worker, place, layer, row, kv_head);
+  }
+  if (staging_.staged()) staging_.End(head, sequence);
 }
 
 // A phase of its own, for batches in which pieces of attention read what other pieces would write.
 // Units are a KV head of 16 rows, so that workers seldom write into the same cache lines of a
-// block.
+// block. Nibbles share bytes, and quantizing a unit needs all of it: then KV is stored in units of
+// a KV head and a sequence, the first ones.
 void CpuStep::RotateAndStore(int worker, KvPlace place, const LayerWeights& layer) {
+  const uint32_t heads = config_.kv_head_count;
   const uint32_t row_groups = (rows_ + kUnitTokens - 1) / kUnitTokens;
+  const bool by_sequence = staging_.staged() || layout_.types.v == KvType::kInt4;
+  const uint32_t store_units =
+      by_sequence ? static_cast<uint32_t>(batch_->sequences.size()) * heads : 0;
   const auto body = [&](uint32_t begin, uint32_t end) {
     for (uint32_t unit = begin; unit < end; ++unit) {
-      const uint32_t kv_head = unit % config_.kv_head_count;
-      const uint32_t first = unit / config_.kv_head_count * kUnitTokens;
+      const uint32_t kv_head = unit % heads;
+      if (unit < store_units) {
+        StoreSequence(worker, place, layer, unit / heads, kv_head);
+        continue;
+      }
+      const uint32_t first = (unit - store_units) / heads * kUnitTokens;
       for (uint32_t row = first; row < std::min(first + kUnitTokens, rows_); ++row) {
         float* const q = Row(q_, row, q_width()) + kv_head * head_floats();
         for (uint32_t g = 0; g < config_.group(); ++g) {
           PrepareHead(q + g * config_.head_dim, layer.q_norm, place.layer, row);
         }
-        StoreKv(worker, place, layer, row, kv_head);
+        if (!by_sequence) StoreKv(worker, place, layer, row, kv_head);
       }
     }
   };
-  Share(worker, StepPhase::kRope, row_groups * config_.kv_head_count, 1, body);
+  Share(worker, StepPhase::kRope, store_units + row_groups * heads, 1, body);
 }
 
 AttentionState CpuStep::StateAt(uint32_t slot, uint32_t rows) const {
@@ -96,6 +132,8 @@ AttentionTile CpuStep::TileOf(KvPlace place, const AttentionPiece& piece) const 
   tile.block_tokens = layout_.block_tokens;
   tile.k_offset = layout_.k_offset(place.group, place.slot, piece.kv_head);
   tile.v_offset = layout_.v_offset(place.group, place.slot, piece.kv_head);
+  tile.k_type = StoredTypeOf(layout_.types.k);
+  tile.v_type = StoredTypeOf(layout_.types.v);
   return tile;
 }
 
@@ -106,12 +144,18 @@ void CpuStep::AttendPiece(int worker, KvPlace place, const LayerWeights& layer,
   const Own& own = OwnOf(worker);
   const float* q[kMaxAttentionRows];
   float* out[kMaxAttentionRows];
+  const std::byte* own_k[kMaxAttentionRows];
   for (uint32_t i = 0; i < planned.row_count; ++i) {
     const uint32_t row = plan.batch_rows()[planned.first_row + i];
     const float* const source = Row(q_, row, q_width()) + piece.kv_head * head_floats();
     q[i] = source;
     out[i] = Row(attended_, row, q_width()) + piece.kv_head * head_floats();
-    if (!plan.one_tile_each()) continue;
+    if (staging_.staged()) {
+      const RowPlace& at = row_places_[row];
+      own_k[i] =
+          staging_.OwnUnit({place.group, place.slot, piece.kv_head}, at.sequence, at.position);
+    }
+    if (!pieces_store(place)) continue;
     // Several pieces may need these queries, so each turns a copy.
     float* const copy = Row(own.q, i, head_floats());
     std::memcpy(copy, source, head_floats() * sizeof(float));
@@ -127,6 +171,7 @@ void CpuStep::AttendPiece(int worker, KvPlace place, const LayerWeights& layer,
   }
   AttentionTile tile = TileOf(place, piece);
   tile.q = q;
+  tile.own_k = own_k;
   AttentionTile after_tile;
   AttentionNext next;
   if (after != nullptr) {
@@ -134,7 +179,9 @@ void CpuStep::AttendPiece(int worker, KvPlace place, const LayerWeights& layer,
     next.tile = &after_tile;
     next.chunk = after->chunk == kWholeRange ? plan.tiles()[after->tile].first_chunk : after->chunk;
   }
-  const size_t unit_bytes = size_t{kUnitTokens} * config_.head_dim * sizeof(uint16_t);
+  // Of a K and a V unit; a row's own K unit of a staged type counts like the others.
+  const size_t unit_bytes =
+      (layout_.k_unit_bytes(place.group) + layout_.v_unit_bytes(place.group)) / 2;
   if (piece.chunk == kWholeRange) {
     Moved(worker).kv_read += Attend(tile, own.attend, out, next) * unit_bytes;
   } else {

@@ -104,6 +104,9 @@ PlainKv::PlainKv(const KvLayout& layout, uint32_t token_count) : layout_(layout)
     }
     // Stale bytes of the worst kind: all ones is a NaN in half precision.
     std::memset(buffers_[g].data(), 0xFF, buffers_[g].size());
+    if (!layout.staged()) continue;
+    tails_.push_back(Require(HugeBuffer::Allocate(layout.tail_bytes(g))));
+    std::memset(tails_[g].data(), 0xFF, tails_[g].size());
   }
 }
 
@@ -113,23 +116,34 @@ std::array<std::span<std::byte* const>, kMaxKvGroups> PlainKv::blocks() const {
   return blocks;
 }
 
-std::vector<uint16_t> PlainKv::Gather(uint32_t begin, uint32_t end) const {
-  std::vector<uint16_t> out;
-  for (size_t g = 0; g < layout_.groups.size(); ++g) {
+KvTail PlainKv::tail(uint32_t start) const {
+  KvTail tail;
+  for (size_t g = 0; g < tails_.size(); ++g) tail.memory[g] = tails_[g].data();
+  tail.complete = !tails_.empty() && start > 0 && start % kUnitTokens == 0;
+  return tail;
+}
+
+std::vector<float> PlainKv::Gather(uint32_t begin, uint32_t end) const {
+  std::vector<float> out;
+  const auto k_type = static_cast<StoredType>(layout_.types.k);
+  const auto v_type = static_cast<StoredType>(layout_.types.v);
+  for (uint32_t g = 0; g < layout_.group_count(); ++g) {
     const KvGroup& group = layout_.groups[g];
+    const uint32_t dim = group.head_dim;
     for (uint32_t layer = 0; layer < group.layers.size(); ++layer) {
       for (uint32_t head = 0; head < group.kv_heads; ++head) {
         for (uint32_t t = begin; t < end; ++t) {
           const std::byte* block = addresses_[g][t / layout_.block_tokens];
-          const uint32_t slot = t % layout_.block_tokens;
-          const size_t unit = size_t{slot / kUnitTokens} * kUnitTokens * group.head_dim;
-          const auto* k =
-              reinterpret_cast<const uint16_t*>(block + layout_.k_offset(g, layer, head)) + unit;
-          const auto* v =
-              reinterpret_cast<const uint16_t*>(block + layout_.v_offset(g, layer, head)) + unit;
-          for (uint32_t d = 0; d < group.head_dim; ++d) {
-            out.push_back(k[d * kUnitTokens + slot % kUnitTokens]);
-            out.push_back(v[slot % kUnitTokens * group.head_dim + d]);
+          const uint32_t unit = t % layout_.block_tokens / kUnitTokens;
+          const std::byte* k =
+              block + layout_.k_offset(g, layer, head) + unit * layout_.k_unit_bytes(g);
+          const std::byte* v =
+              block + layout_.v_offset(g, layer, head) + unit * layout_.v_unit_bytes(g);
+          const bool in_tail = !tails_.empty() && t / kUnitTokens == (end - 1) / kUnitTokens;
+          if (in_tail) k = tails_[g].data() + layout_.tail_offset(g, layer, head);
+          for (uint32_t d = 0; d < dim; ++d) {
+            out.push_back(StoredK(in_tail ? StoredType::kF16 : k_type, dim, k, t % kUnitTokens, d));
+            out.push_back(StoredV(v_type, dim, v, t % kUnitTokens, d));
           }
         }
       }
@@ -148,6 +162,7 @@ void RunInChunks(ModelRunner& runner, const PlainKv& kv, const std::vector<Token
     sequence.start = start;
     sequence.logits_begin = logits_from <= start ? 0 : std::min(count, logits_from - start);
     sequence.blocks = kv.blocks();
+    sequence.tail = kv.tail(start);
     Batch batch;
     batch.sequences.push_back(sequence);
     KV_CHECK_LE(batch.logits_row_count(), runner.limits().max_logits_rows);

@@ -63,15 +63,18 @@ class PlainKv {
   PlainKv(const KvLayout& layout, uint32_t token_count);
 
   std::array<std::span<std::byte* const>, kMaxKvGroups> blocks() const;
+  // For a step whose first token is at `start`, all tokens before having been computed here.
+  KvTail tail(uint32_t start) const;
 
-  // The KV of tokens [begin, end) in an order that does not depend on the block size: per group,
-  // layer, head and token, K then V as f16.
-  std::vector<uint16_t> Gather(uint32_t begin, uint32_t end) const;
+  // The stored KV of tokens [begin, end) in an order that does not depend on the block size: per
+  // group, layer, head and token, K then V. REQUIRES: `end` tokens were computed.
+  std::vector<float> Gather(uint32_t begin, uint32_t end) const;
 
  private:
   KvLayout layout_;
   std::vector<HugeBuffer> buffers_;
   std::vector<std::vector<std::byte*>> addresses_;
+  std::vector<HugeBuffer> tails_;  // By group, if keys are staged.
 };
 
 // Runs `tokens` from position 0 in steps of `chunk` and shows the logits of every position in

@@ -20,7 +20,7 @@ namespace {
 constexpr uint32_t kLogitsRows = 3;  // Logits of the last positions are compared.
 
 struct Outcome {
-  std::vector<uint16_t> kv;
+  std::vector<float> kv;
   std::vector<float> logits;
 };
 
@@ -33,6 +33,7 @@ struct Way {
   int threads = 2;
   uint32_t block_tokens = 16;
   uint32_t chunk = 64;
+  KvTypes types;
 };
 
 std::unique_ptr<CpuModelRunner> MakeRunner(const GoldenModel& model, const Way& way,
@@ -41,7 +42,8 @@ std::unique_ptr<CpuModelRunner> MakeRunner(const GoldenModel& model, const Way& 
   limits.max_rows = 512;
   limits.max_sequences = 8;
   limits.max_logits_rows = 16;
-  auto runner = CpuModelRunner::Create(model.config, model.weights, way.block_tokens, limits, team);
+  auto runner = CpuModelRunner::Create(model.config, model.weights, way.block_tokens, limits, team,
+                                       way.types);
   EXPECT_TRUE(runner.ok());
   return std::move(runner).value();
 }
@@ -63,9 +65,10 @@ Outcome Compute(const GoldenModel& model, const std::vector<TokenId>& tokens, co
 }
 
 // The prompt in chunks of random size, beside four sequences of other lengths and depths.
-Outcome ComputeBesideStrangers(const GoldenModel& model, const std::vector<TokenId>& tokens) {
+Outcome ComputeBesideStrangers(const GoldenModel& model, const std::vector<TokenId>& tokens,
+                               const Way& way) {
   WorkerTeam team(2);
-  const auto runner = MakeRunner(model, Way{}, team);
+  const auto runner = MakeRunner(model, way, team);
   const uint32_t count = static_cast<uint32_t>(tokens.size());
   Rng rng(7);
   struct Stream {
@@ -102,6 +105,7 @@ Outcome ComputeBesideStrangers(const GoldenModel& model, const std::vector<Token
       sequence.logits_begin =
           is_prompt ? (from <= stream.done ? 0 : std::min(size, from - stream.done)) : size;
       sequence.blocks = stream.kv.blocks();
+      sequence.tail = stream.kv.tail(stream.done);
       batch.sequences.push_back(sequence);
       stream.done += size;
     }
@@ -143,9 +147,9 @@ std::vector<float> Finish(KvCache& cache, ModelRunner& runner, SequenceId id,
 }
 
 void ExpectSameThroughCache(const GoldenModel& model, const std::vector<TokenId>& tokens,
-                            const Outcome& expected) {
+                            const Outcome& expected, const Way& way) {
   WorkerTeam team(2);
-  const auto runner = MakeRunner(model, Way{}, team);
+  const auto runner = MakeRunner(model, way, team);
   KvCache::Options options;
   options.layout = runner->kv_layout();
   options.memory_bytes = uint64_t{256} << 20;
@@ -171,7 +175,7 @@ void ExpectSameThroughCache(const GoldenModel& model, const std::vector<TokenId>
   // A prompt that leaves the cached one in the middle, and then the first one again.
   std::vector<TokenId> other = tokens;
   for (size_t i = other.size() / 2 + 3; i < other.size(); ++i) other[i] = TokenId{5};
-  const Outcome other_expected = Compute(model, other, Way{});
+  const Outcome other_expected = Compute(model, other, way);
   EXPECT_TRUE(SameBits(run(other, &reused), {other_expected.logits.end() - model.config.vocab_size,
                                              other_expected.logits.end()}))
       << "partial hit";
@@ -189,41 +193,43 @@ void ExpectSameThroughCache(const GoldenModel& model, const std::vector<TokenId>
   EXPECT_TRUE(SameBits(Finish(**cache, *runner, *a, tokens), last)) << "beside a forked branch";
 }
 
-void RunGate(const char* file_name) {
+void RunGate(const char* file_name, KvTypes types) {
   const std::optional<std::string> path = GoldenModelPath(file_name);
   if (!path.has_value()) return;
   const GoldenModel& model = LoadGoldenModel(*path);
   std::vector<TokenId> tokens = LoadGoldenRows(file_name)[0].tokens;
   tokens.resize(600);  // Across Gemma's window of 512 and two borders of 256.
-  const Outcome expected = Compute(model, tokens, Way{});
+  Way usual;
+  usual.types = types;
+  const Outcome expected = Compute(model, tokens, usual);
   ASSERT_EQ(expected.logits.size(), size_t{kLogitsRows} * model.config.vocab_size);
   const auto expect_same = [&](const Outcome& outcome, const std::string& name) {
     EXPECT_TRUE(outcome.kv == expected.kv) << "KV bytes differ: " << name;
     EXPECT_TRUE(SameBits(outcome.logits, expected.logits)) << "logits differ: " << name;
   };
   for (const uint32_t chunk : {1u, 7u, 512u}) {
-    Way way;
+    Way way = usual;
     way.chunk = chunk;
     expect_same(Compute(model, tokens, way), "chunk " + std::to_string(chunk));
   }
   for (const int threads : {1, 3}) {
-    Way way;
+    Way way = usual;
     way.threads = threads;
     expect_same(Compute(model, tokens, way), std::to_string(threads) + " threads");
   }
   for (const uint32_t block_tokens : {32u, 128u, 256u}) {
-    Way way;
+    Way way = usual;
     way.block_tokens = block_tokens;
     expect_same(Compute(model, tokens, way), "blocks of " + std::to_string(block_tokens));
   }
-  expect_same(ComputeBesideStrangers(model, tokens), "beside strangers");
-  ExpectSameThroughCache(model, tokens, expected);
+  expect_same(ComputeBesideStrangers(model, tokens, usual), "beside strangers");
+  if (types.k != KvType::kInt4) ExpectSameThroughCache(model, tokens, expected, usual);
 
   for (const Isa isa : SupportedIsas()) {
     // Scalar code is slow: a short prompt says as much about the arithmetic.
     const std::vector<TokenId> some(tokens.begin(),
                                     tokens.begin() + (isa == Isa::kScalar ? 40 : 600));
-    Way way;
+    Way way = usual;
     const Outcome best = Compute(model, some, way);
     way.isa = isa;
     way.chunk = isa == Isa::kScalar ? 13 : 512;
@@ -233,8 +239,17 @@ void RunGate(const char* file_name) {
   }
 }
 
-TEST(InvarianceGate, SmolLm2) { RunGate(kSmolLm2); }
-TEST(InvarianceGate, Gemma3) { RunGate(kGemma3); }
+constexpr KvTypes kInt8{KvType::kInt8, KvType::kInt8};
+constexpr KvTypes kInt4{KvType::kInt4, KvType::kInt4};
+constexpr KvTypes kMixed{KvType::kInt8, KvType::kInt4};
+
+TEST(InvarianceGate, SmolLm2) { RunGate(kSmolLm2, {}); }
+TEST(InvarianceGate, Gemma3) { RunGate(kGemma3, {}); }
+TEST(InvarianceGate, SmolLm2Int8) { RunGate(kSmolLm2, kInt8); }
+TEST(InvarianceGate, Gemma3Int8) { RunGate(kGemma3, kInt8); }
+TEST(InvarianceGate, SmolLm2Int4) { RunGate(kSmolLm2, kInt4); }
+TEST(InvarianceGate, Gemma3Int4) { RunGate(kGemma3, kInt4); }
+TEST(InvarianceGate, SmolLm2KeysInt8ValuesInt4) { RunGate(kSmolLm2, kMixed); }
 
 }  // namespace
 }  // namespace kvasir
