@@ -31,7 +31,7 @@ AdaptivePolicy::AdaptivePolicy(const EvictionOptions& options)
   KV_CHECK_GT(item_count_, 0u);
   // Families differ in size: the sample may have twice its fair share before it is cut off.
   max_shadow_blocks_ = sampling_ <= 1 ? item_count_ : 2 * (item_count_ / sampling_);
-  window_ = std::max<uint64_t>(kShortestWindow, item_count_ / std::max(sampling_, 1u));
+  window_ = std::max<uint64_t>(kShortestWindow, 2 * uint64_t{item_count_ / sampling_});
   for (uint32_t i = 0; i < kFixedKvEvicts; ++i) {
     policies_[i] = MakeFixed(i, item_count_, depth_cost_);
     shadows_.emplace_back(max_shadow_blocks_, max_path_,

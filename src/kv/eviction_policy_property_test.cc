@@ -102,7 +102,7 @@ class NaiveCache {
           main == nullptr ||
           (small != nullptr && small_count > std::max<size_t>(1, capacity_ / 10));
       Entry* const first = from_small ? small : main;
-      if (first == nullptr || first->second.uses == 0) return first;
+      if (first == nullptr || first->second.uses < (from_small ? 2 : 1)) return first;
       first->second.uses = from_small ? 0 : first->second.uses - 1;
       first->second.in_main = true;
       first->second.arrival = ++clock_;

@@ -9,6 +9,7 @@ namespace {
 
 // The small queue's share of the blocks; there are as many ghosts as the main queue has.
 constexpr uint32_t kSmallShare = 10;
+constexpr uint8_t kUsesForMain = 2;
 
 }  // namespace
 
@@ -48,7 +49,7 @@ std::optional<uint32_t> S3FifoPolicy::Victim() {
     const bool small = main_.empty() || (!small_.empty() && small_count_ > small_target_);
     const uint32_t item = small ? small_.Top() : main_.Top();
     Entry& entry = entries_[item];
-    if (entry.uses == 0) return item;
+    if (entry.uses < (small ? kUsesForMain : 1)) return item;
     (small ? small_ : main_).Remove(item);
     if (small) {
       --small_count_;

@@ -1,14 +1,13 @@
 // S3FifoPolicy: first in, first out, in two queues and a list of ghosts.
 //
 // A new block joins the small queue. At its turn there it moves to the main queue when it was used
-// again, else it is evicted and its name becomes a ghost. A block whose ghost is still there joins
-// the main queue at once. At its turn there a block that was used since goes back to the end. One
-// scan of new prompts thus displaces the small queue only.
+// twice since, else it is evicted and its name becomes a ghost. A block whose ghost is still there
+// joins the main queue at once. At its turn there a block that was used since goes back to the end,
+// one use poorer. A scan of new prompts thus displaces the small queue only.
 //
 // Queues of a tree's leaves: a block keeps its place in line while it is busy or has children, and
 // takes its turn when it is on offer: the first on offer is whose turn it is. So queues are heaps
-// by arrival, O(log items). Prompts use the blocks of a path together, therefore once is enough
-// for the move (the original asks for twice).
+// by arrival, O(log items).
 // Source: Yang et al., SOSP 2023 (S3-FIFO).
 #ifndef KVASIR_KV_S3FIFO_POLICY_H_
 #define KVASIR_KV_S3FIFO_POLICY_H_
