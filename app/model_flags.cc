@@ -30,10 +30,23 @@ std::optional<uint64_t> AvailableMemoryBytes() {
   return std::nullopt;
 }
 
+std::string StrategyProblem(const std::string& text) {
+  if (KvStrategyFromName(text).has_value()) return "";
+  std::string names;
+  for (const KvStrategy strategy : AllKvStrategies()) {
+    names += names.empty() ? "" : ", ";
+    names += KvStrategyName(strategy);
+  }
+  return "'" + text + "' is unknown; the strategies are " + names;
+}
+
 StatusOr<LoadedModelOptions> LoadOptions(const ModelFlags& flags, const OpenNeeds& needs) {
   LoadedModelOptions options;
   KV_ASSIGN_OR_RETURN(options.thread_count, ApplyMachineFlags(flags));
   options.context_tokens = std::max(flags.context_tokens, needs.context_tokens);
+  const std::optional<KvStrategy> strategy = KvStrategyFromName(flags.kv_strategy);
+  if (strategy.has_value())
+    options.kv_strategy = *strategy;  // The option's check has seen to that.
   options.max_sequences = needs.max_sequences;
   options.limits.max_sequences = needs.max_sequences;
   options.limits.max_rows = needs.max_rows;
@@ -77,6 +90,13 @@ void ModelFlags::Register(Options& options) {
   options.Add("--kv-memory", &kv_memory, "Limit of the KV cache, such as 512M or 2G")
       .Type("SIZE")
       .Check(ByteSizeProblem)
+      .Group("Machine");
+  options
+      .Add("--kv-strategy", &kv_strategy,
+           "How KV lies in memory: static, dynamic, shared or paged; the text is the same")
+      .Type("NAME")
+      .Check(StrategyProblem)
+      .ShowDefault()
       .Group("Machine");
 }
 

@@ -45,6 +45,16 @@ std::string PrefillChunkProblem(const std::string& text) {
   return digits && std::stoul(text) > 0 ? std::string() : "must be auto or a number, is " + text;
 }
 
+// How the KV memory is divided, for the start's message.
+std::string KvPlaces(LoadedModel& model, KvStrategy strategy) {
+  const KvCache& kv = model.kv();
+  if (strategy != KvStrategy::kStatic) return std::string(KvStrategyName(strategy));
+  const uint32_t block_tokens = kv.layout().block_tokens;
+  const uint32_t region = (model.context_tokens() + block_tokens - 1) / block_tokens;
+  return fmt::format("static: {} slots of {} tokens", kv.block_count(0) / region,
+                     model.context_tokens());
+}
+
 // Attention multiplies floats, a quarter as many at a time as the matrices' int8.
 constexpr double kInt8PerFloat = 4.0;
 
@@ -366,11 +376,12 @@ class ServeCommand : public Command {
   }
 
   void SayReady(const Serving& serving, const HttpServer& server) const {
-    const LoadedModel& model = *serving.opened.model;
-    Say(fmt::format("kvasir: ready on http://{} (context {} tokens, KV memory {} MiB, {} threads)",
-                    server.address(), model.context_tokens(),
-                    serving.opened.model->kv().usage().total >> 20,
-                    serving.opened.model->team().worker_count()));
+    LoadedModel& model = *serving.opened.model;
+    Say(fmt::format(
+        "kvasir: ready on http://{} (context {} tokens, KV memory {} MiB, {}; {} threads)",
+        server.address(), model.context_tokens(), serving.opened.model->kv().usage().total >> 20,
+        KvPlaces(model, *KvStrategyFromName(flags_.kv_strategy)),
+        serving.opened.model->team().worker_count()));
     const bool chat = serving.served->chat_template.has_value();
     const bool keys = !api_keys_.empty() || !api_key_file_.empty();
     Say(fmt::format("try it:\n  curl http://{}/v1/{} -H 'Content-Type: application/json'{} -d '{}'",

@@ -108,6 +108,7 @@ GenerateRequest GenerationExchange::RequestFor(const GenerationPrompt& prompt, T
   request.options.sampling.seed = seed;
   const uint32_t room = model_->context_tokens - static_cast<uint32_t>(prompt.tokens.size());
   request.options.max_new_tokens = std::max(1u, parameters.max_tokens.value_or(room));
+  request.length_given = parameters.max_tokens.has_value();
   request.choice_count = parameters.choice_count;
   request.deadline = deadline;
   request.want_logprobs = parameters.want_logprobs;

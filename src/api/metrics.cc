@@ -128,6 +128,7 @@ void AppendKv(const EngineSnapshot& engine, Exposition* out) {
   out->Header("kvasir_kv_copies_total", "counter", "KV blocks copied, by reason");
   out->Line("kvasir_kv_copies_total", "reason=\"copy_on_write\"", kv.copies);
   out->Line("kvasir_kv_copies_total", "reason=\"move\"", kv.moves);
+  out->Counter("kvasir_kv_moved_bytes_total", "Bytes copied to move regions", kv.moved_bytes);
   out->Counter("kvasir_kv_failed_reserves_total", "Times the KV memory was too small at once",
                kv.failed_reserves);
   out->Header("kvasir_kv_evictions_total", "counter", "Blocks evicted");
@@ -146,7 +147,9 @@ void AppendKv(const EngineSnapshot& engine, Exposition* out) {
                                      {"used", usage.used},
                                      {"wasted", usage.wasted()},
                                      {"idle", usage.idle},
-                                     {"pinned", usage.pinned}}) {
+                                     {"pinned", usage.pinned},
+                                     // One piece: less than free where regions have scattered it.
+                                     {"largest_free", usage.largest_free}}) {
     out->Line("kvasir_kv_bytes", fmt::format("state=\"{}\"", state), bytes);
   }
   out->Header("kvasir_kv_blocks", "gauge", "KV blocks by what holds them");

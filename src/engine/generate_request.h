@@ -28,6 +28,8 @@ struct GenerateRequest {
   uint32_t tenant = 0;            // Index of the API key, for fair shares.
   int32_t priority = 0;           // Lower goes first.
   SequenceOptions options;        // Of choice 0; choice i draws with seed + i.
+  // Whether max_new_tokens is the client's wish: only then may memory be set aside for all of it.
+  bool length_given = true;
   uint32_t choice_count = 1;
   TimeUs deadline = kNever;      // On the engine's clock.
   bool want_logprobs = false;    // Of each generated token, and of

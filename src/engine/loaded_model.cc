@@ -32,17 +32,19 @@ StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& co
   const uint64_t block_bytes = BlockBytesOfAllGroups(layout);
   const uint64_t block_tokens = layout.block_tokens;
   // One block more than the tokens need: a sequence that starts inside a cached block copies it.
-  const uint64_t sequence_blocks = (wanted_context + block_tokens - 1) / block_tokens + 1;
+  // Static slots share nothing.
+  const uint64_t spare = options.kv_strategy == KvStrategy::kStatic ? 0 : 1;
+  const uint64_t sequence_blocks = (wanted_context + block_tokens - 1) / block_tokens + spare;
   const uint64_t wanted_blocks = sequence_blocks * options.max_sequences;
   const uint64_t bytes = options.kv_bytes != 0
                              ? options.kv_bytes
                              : std::min(wanted_blocks * block_bytes, options.kv_bytes_cap);
   const uint64_t blocks = std::min<uint64_t>(bytes / block_bytes, UINT32_MAX - 1);
-  if (blocks < 2) {
+  if (blocks < 1 + spare) {
     return InvalidArgument("KV memory of {} bytes is too small; this model needs at least {}",
-                           bytes, 2 * block_bytes);
+                           bytes, (1 + spare) * block_bytes);
   }
-  const uint64_t most_context = (blocks - 1) * block_tokens;
+  const uint64_t most_context = (blocks - spare) * block_tokens;
   if (options.context_tokens > most_context) {
     return InvalidArgument("a context of {} tokens needs {} bytes of KV memory, there are {}",
                            options.context_tokens, sequence_blocks * block_bytes, bytes);
@@ -88,6 +90,7 @@ StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Load(std::span<const std::by
 
 Status LoadedModel::CreateKv(const LoadedModelOptions& options) {
   KvCache::Options cache;
+  cache.strategy = options.kv_strategy;
   cache.layout = runner_->kv_layout();
   KV_ASSIGN_OR_RETURN(const KvSize size, SizeKv(options, config_, cache.layout));
   cache.block_counts.assign(cache.layout.group_count(), size.blocks);

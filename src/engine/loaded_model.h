@@ -29,11 +29,12 @@ namespace kvasir {
 struct LoadedModelOptions {
   int thread_count = 1;
   uint32_t block_tokens = 16;
+  KvStrategy kv_strategy = KvStrategy::kPaged;
 
   // Longest sequence; 0: the model's own context, or less where the KV memory holds less.
   uint32_t context_tokens = 0;
   // KV memory, a hard limit; 0: what `max_sequences` of the longest sequences need, at most
-  // kv_bytes_cap.
+  // kv_bytes_cap. Strategy static has as many slots as regions of the longest sequence fit.
   uint64_t kv_bytes = 0;
   uint64_t kv_bytes_cap = UINT64_MAX;
   uint32_t max_sequences = 1;

@@ -11,8 +11,8 @@
 //  to the best
 //    priority that is waiting or running), fewest running sequences of its tenant, first come
 //    first. A request whose next block is being computed by a running sequence waits for it,
-//    holding nothing (in-flight dedupe); others pass it by. One that does not fit the KV memory
-//    holds up those behind it.
+//    holding nothing (in-flight dedupe, where the KV strategy shares with running sequences);
+//    others pass it by. One that does not fit the KV memory holds up those behind it.
 //  - At max_batch, and when a block is needed, the sequence that ranks worst makes way
 //  (preemption): it
 //    publishes what it computed and goes back to the queue with its old place. Admitted by ageing,
@@ -90,7 +90,8 @@ struct SchedulerCounters {
 
 class Scheduler {
  public:
-  // `kv` and `tokenizer` must outlive it. REQUIRES: kv has room for max_batch sequences.
+  // `kv` and `tokenizer` must outlive it. REQUIRES: kv was made for max_batch sequences (whether
+  // it has a place for each is asked when it is opened).
   Scheduler(const SchedulerOptions& options, const CostModel::Options& cost, KvCache& kv,
             const Tokenizer& tokenizer, uint32_t vocab_size);
   ~Scheduler();
@@ -156,7 +157,8 @@ class Scheduler {
   void CountPlaces();
   void PublishInFlight(Choice& choice, uint32_t start);
   void AddSample(const Choice& choice, uint32_t logits_row, uint32_t ahead);
-  size_t StartSiblings(Choice& stem, size_t next_sample, TimeUs now);
+  size_t StartSiblings(Choice& stem, std::span<const SampledToken> tokens, size_t* next_sample,
+                       TimeUs now, StepOutcome* outcome);
   size_t CountSamples(const Choice& choice, size_t first) const;
   uint32_t TakeSamples(Choice& choice, std::span<const SampledToken> tokens, TimeUs now,
                        StepOutcome* outcome);

@@ -68,7 +68,7 @@ Scheduler::Choice* Scheduler::NextInLine(TimeUs now) {
 
 bool Scheduler::WaitsForAnother(Choice& choice) {
   const GenerateRequest& want = choice.request->want;
-  if (in_flight_.empty() || want.prompt_logprobs) return false;
+  if (in_flight_.empty() || want.prompt_logprobs || !kv_.shares_running()) return false;
   const uint32_t matched = kv_.MatchTokens(want.root, choice.sequence->known());
   const uint32_t block = matched / kv_.layout().block_tokens;
   if (block >= want.hashes.size() || !in_flight_.contains(want.hashes[block])) return false;
@@ -100,9 +100,14 @@ bool Scheduler::TryStart(Choice& choice, TimeUs now) {
   if (running_.size() >= options_.max_batch && !make_room()) return false;
   // Log-probabilities of the prompt need its rows: begin with nothing of it.
   const std::span<const TokenId> known = choice.sequence->known();
-  const std::optional<SequenceId> id =
-      kv_.Open(request.want.root, request.want.prompt_logprobs ? known.first(1) : known);
-  KV_CHECK(id.has_value());
+  const std::span<const TokenId> reusable = request.want.prompt_logprobs ? known.first(1) : known;
+  const uint32_t most_tokens = request.want.length_given ? choice.sequence->max_tokens() : 0;
+  std::optional<SequenceId> id;
+  while (!(id = kv_.Open(request.want.root, reusable, most_tokens)).has_value()) {
+    // Submit has seen that it fits when it is alone.
+    KV_CHECK(!running_.empty());
+    if (!make_room()) return false;
+  }
   queue_.erase(std::find(queue_.begin(), queue_.end(), &choice));
   choice.state = State::kRunning;
   choice.kv = *id;

@@ -53,7 +53,8 @@ struct Result {
 
 class Harness {
  public:
-  Harness(uint64_t seed, const Tokenizer& tokenizer) : rng_(seed), tokenizer_(tokenizer) {
+  Harness(KvStrategy strategy, uint64_t seed, const Tokenizer& tokenizer)
+      : rng_(seed), tokenizer_(tokenizer) {
     FakeModelRunner::Options fake;
     fake.vocab_size = kVocab;
     fake.context_length = 256;
@@ -76,6 +77,7 @@ class Harness {
     fake.limits = {options_.max_batch_tokens, options_.max_batch, options_.max_logits_rows};
     runner_ = std::make_unique<FakeModelRunner>(fake);
     KvCache::Options kv;
+    kv.strategy = strategy;
     kv.layout = runner_->kv_layout();
     kv.max_sequences = options_.max_batch;
     kv.max_sequence_tokens = 256;
@@ -107,7 +109,7 @@ class Harness {
   }
 
   const SchedulerCounters& counters() const { return scheduler_->counters(); }
-  uint64_t copies() const { return cache_->counters().copies; }
+  const KvCounters& kv_counters() const { return cache_->counters(); }
   uint64_t largest_only_samples() const { return largest_only_samples_; }
 
  private:
@@ -126,6 +128,7 @@ class Harness {
     request.hashes = HashBlocks(request.root, request.prompt, cache_->layout().block_tokens);
     request.tenant = static_cast<uint32_t>(rng_.Below(3));
     request.priority = static_cast<int32_t>(rng_.Between(-2, 2));
+    request.length_given = rng_.Below(3) != 0;
     request.choice_count = rng_.Below(4) == 0 ? static_cast<uint32_t>(rng_.Between(2, 4)) : 1;
     request.options.max_new_tokens = static_cast<uint32_t>(rng_.Between(1, 40));
     request.options.ignore_eos = rng_.Below(3) == 0;
@@ -319,14 +322,18 @@ class Harness {
   std::map<RequestId, Result> results_;
 };
 
-TEST(SchedulerProperty, EveryRequestEndsOnceWithItsOwnText) {
+class SchedulerProperty : public ::testing::TestWithParam<KvStrategy> {};
+
+TEST_P(SchedulerProperty, EveryRequestEndsOnceWithItsOwnText) {
   const std::unique_ptr<Tokenizer> tokenizer = MakeTokenizer();
   SchedulerCounters total;
-  uint64_t copies = 0;
+  uint64_t copies = 0, moves = 0;
   uint64_t largest_only_samples = 0;
-  for (const uint64_t seed : TestSeeds(1000)) {
+  const bool paged = GetParam() == KvStrategy::kPaged;
+  const uint32_t seeds = paged ? 1000 : 300;
+  for (const uint64_t seed : TestSeeds(seeds)) {
     SCOPED_TRACE(fmt::format("KVASIR_TEST_SEED={}", seed));
-    Harness harness(seed, *tokenizer);
+    Harness harness(GetParam(), seed, *tokenizer);
     harness.Run(150);
     if (HasFailure()) return;
     const SchedulerCounters& one = harness.counters();
@@ -337,24 +344,36 @@ TEST(SchedulerProperty, EveryRequestEndsOnceWithItsOwnText) {
                              &SchedulerCounters::accepted_draft_tokens}) {
       total.*field += one.*field;
     }
-    copies += harness.copies();
+    copies += harness.kv_counters().copies;
+    moves += harness.kv_counters().moves;
     largest_only_samples += harness.largest_only_samples();
   }
   if (std::getenv("KVASIR_TEST_SEED") != nullptr) return;
+  fmt::print("preemptions {} waits {} cached {} copies {} moves {}\n", total.preemptions,
+             total.dedupe_waits, total.cached_tokens, copies, moves);
   // Schedules that never come into trouble would prove little.
-  EXPECT_GT(total.finished, 10'000u);
-  EXPECT_GT(total.cancelled, 1'000u);
-  EXPECT_GT(total.timed_out, 100u);
-  EXPECT_GT(total.preemptions, 1'000u);
-  EXPECT_GT(total.dedupe_waits, 1'000u);
-  EXPECT_GT(total.refused, 100u);
-  EXPECT_GT(total.cached_tokens, 10'000u);
-  EXPECT_GT(total.draft_tokens, 10'000u);
-  EXPECT_GT(total.accepted_draft_tokens, 10'000u);
-  EXPECT_GT(total.draft_tokens - total.accepted_draft_tokens, 10'000u);
-  EXPECT_GT(copies, 1'000u);
-  EXPECT_GT(largest_only_samples, 10'000u);
+  const bool shares = paged || GetParam() == KvStrategy::kShared;
+  const bool moves_regions =
+      GetParam() == KvStrategy::kDynamic || GetParam() == KvStrategy::kShared;
+  EXPECT_GT(total.finished, 10u * seeds);
+  EXPECT_GT(total.cancelled, seeds);
+  EXPECT_GT(total.timed_out, seeds / 10);
+  EXPECT_GT(total.preemptions, seeds);
+  EXPECT_TRUE(shares ? total.dedupe_waits > seeds : total.dedupe_waits == 0);
+  EXPECT_GT(total.refused, seeds / 10);
+  EXPECT_GT(total.cached_tokens, 10u * seeds);
+  EXPECT_GT(total.draft_tokens, 10u * seeds);
+  EXPECT_GT(total.accepted_draft_tokens, 10u * seeds);
+  EXPECT_GT(total.draft_tokens - total.accepted_draft_tokens, 10u * seeds);
+  EXPECT_GT(copies, seeds);
+  EXPECT_TRUE(moves_regions ? moves > seeds : moves == 0);
+  EXPECT_GT(largest_only_samples, 10u * seeds);
 }
+
+INSTANTIATE_TEST_SUITE_P(Strategies, SchedulerProperty, ::testing::ValuesIn(AllKvStrategies()),
+                         [](const auto& param) {
+                           return std::string(KvStrategyName(param.param));
+                         });
 
 }  // namespace
 }  // namespace kvasir

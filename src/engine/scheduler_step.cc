@@ -207,10 +207,7 @@ void Scheduler::Commit(std::span<const SampledToken> tokens, std::span<const Sam
     next_sample += samples;
     Request& request = *choice.request;
     const bool first = choice.index == 0 && !request.siblings_started;
-    const size_t forks = first ? StartSiblings(choice, next_sample, now) : 0;
-    for (size_t k = 1; k <= forks; ++k) {
-      Append(*request.choices[k], tokens[next_sample++], now, outcome);
-    }
+    const size_t forks = first ? StartSiblings(choice, tokens, &next_sample, now, outcome) : 0;
     // The last of these may end the request, so nothing of it is touched between them.
     for (size_t k = 0; k <= forks; ++k) {
       EndIfFinished(k == 0 ? choice : *request.choices[k], now, outcome);
@@ -230,28 +227,34 @@ void Scheduler::PublishInFlight(Choice& choice, uint32_t start) {
   }
 }
 
-size_t Scheduler::StartSiblings(Choice& stem, size_t next_sample, TimeUs now) {
+// Forks the choices that the plan has samples for, as far as there is place, and gives them their
+// first tokens; returns how many: choices 1 to that number.
+size_t Scheduler::StartSiblings(Choice& stem, std::span<const SampledToken> tokens,
+                                size_t* next_sample, TimeUs now, StepOutcome* outcome) {
   Request& request = *stem.request;
   request.siblings_started = true;
   size_t forks = 0;
   for (size_t i = 1; i < request.choices.size(); ++i) {
     Choice& sibling = *request.choices[i];
-    const size_t sample = next_sample + forks;
-    if (sample < plan_.samples.size() && plan_.samples[sample].sequence == sibling.sequence.get()) {
-      const std::optional<SequenceId> id = kv_.Fork(stem.kv);
-      KV_CHECK(id.has_value());
+    std::optional<SequenceId> id;
+    const bool planned = *next_sample < plan_.samples.size() &&
+                         plan_.samples[*next_sample].sequence == sibling.sequence.get();
+    if (planned && forks == i - 1) id = kv_.Fork(stem.kv);
+    if (id.has_value()) {
       sibling.kv = *id;
       sibling.state = State::kRunning;
       sibling.rank = stem.rank;
       sibling.last_rows_at = now;
       running_.push_back(&sibling);
       ++tenant_running_[request.want.tenant];
+      Append(sibling, tokens[*next_sample], now, outcome);
       ++forks;
     } else {
-      // No place now: it will find the prompt in the cache.
+      // No place now: it will start from the prompt, and choose the same first token.
       sibling.state = State::kQueued;
       queue_.push_back(&sibling);
     }
+    if (planned) ++*next_sample;
   }
   return forks;
 }
