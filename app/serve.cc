@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapt_log.h"
 #include "api/service.h"
 #include "base/clock.h"
 #include "chat_prompt.h"
@@ -53,6 +54,10 @@ std::string KvPlaces(LoadedModel& model, KvStrategy strategy) {
   const uint32_t region = (model.context_tokens() + block_tokens - 1) / block_tokens;
   return fmt::format("static: {} slots of {} tokens", kv.block_count(0) / region,
                      model.context_tokens());
+}
+
+std::string OnOffProblem(const std::string& text) {
+  return text == "on" || text == "off" ? std::string() : "must be on or off, is " + text;
 }
 
 // Attention multiplies floats, a quarter as many at a time as the matrices' int8.
@@ -93,6 +98,7 @@ struct SchedulerFlags {
   uint32_t step_stretch = 3;
   uint32_t max_queue = 512;
   SpeculationFlag speculate;
+  std::string adapt = "off";
 
   void Register(Options& options) {
     const auto add = [&options](const char* name, uint32_t* value, double low, double high,
@@ -118,6 +124,14 @@ struct SchedulerFlags {
         .Check(PrefillChunkProblem)
         .ShowDefault()
         .Group("Batching");
+    options
+        .Add("--kv-adapt", &adapt,
+             "Under pressure, move --max-batch, --step-stretch and the eviction policy by what is "
+             "measured: on or off")
+        .Type("on|off")
+        .Check(OnOffProblem)
+        .ShowDefault()
+        .Group("Batching");
     speculate.Register(options);
   }
 
@@ -133,6 +147,7 @@ struct SchedulerFlags {
     options.step_stretch = step_stretch;
     options.speculate = speculate.value();
     options.batch_wait_us = TimeUs{batch_wait_ms} * 1000;
+    options.adapt = adapt == "on";
     return options;
   }
 };
@@ -398,7 +413,11 @@ class ServeCommand : public Command {
       serving.loop->Run();
       ended.store(true);
     });
-    while (!SignalWithin(std::chrono::hours(1))) {
+    AdaptLog log;
+    while (!SignalWithin(std::chrono::seconds(1))) {
+      for (const std::string& line : log.News(serving.client->snapshot())) {
+        PrintError("kvasir: {}\n", line);
+      }
     }
     service.BeginDrain();
     serving.loop->Stop(/*drain=*/true);

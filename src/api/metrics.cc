@@ -80,6 +80,8 @@ void AppendScheduler(const EngineSnapshot& engine, Exposition* out) {
   out->Counter("kvasir_engine_requests_timed_out_total", "Requests that passed their deadline",
                s.timed_out);
   out->Counter("kvasir_engine_preemptions_total", "Sequences that had to make way", s.preemptions);
+  out->Counter("kvasir_engine_recomputed_tokens_total",
+               "Tokens that sequences which made way computed again", s.recomputed_tokens);
   out->Counter("kvasir_engine_dedupe_waits_total",
                "Requests that waited for a prefix which another one was computing", s.dedupe_waits);
   out->Counter("kvasir_engine_prompt_tokens_total", "Prompt tokens of admitted requests",
@@ -108,6 +110,17 @@ void AppendScheduler(const EngineSnapshot& engine, Exposition* out) {
                "Locks that the engine thread found held by another one", engine.lock_waits.count);
   out->Counter("kvasir_engine_lock_wait_seconds_total", "How long it waited for them",
                std::chrono::duration<double>(engine.lock_waits.time).count());
+  out->Gauge("kvasir_adapt_running_limit", "Sequences that may run at once",
+             s.adaptive.running_limit);
+  out->Gauge("kvasir_adapt_step_stretch",
+             "Steps with prompts take at most so many times a step of the streams alone",
+             s.adaptive.stretch);
+  out->Header("kvasir_adapt_decisions_total", "counter", "Moves of these limits, by reason");
+  for (size_t i = 0; i < s.adaptive.by_reason.size(); ++i) {
+    const char* reason = ReasonName(static_cast<AdaptiveDecision::Reason>(i));
+    out->Line("kvasir_adapt_decisions_total", fmt::format("reason=\"{}\"", reason),
+              s.adaptive.by_reason[i]);
+  }
   // Rows are packed: there is nothing to pad.
   out->Counter("kvasir_engine_padding_rows_total", "Rows computed for nobody", 0);
 }

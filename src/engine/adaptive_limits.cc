@@ -16,7 +16,6 @@ constexpr uint32_t kLongestPause = 512;
 constexpr uint32_t kSlackWindows = 32;    // Without effect for so long, a limit is lifted.
 constexpr uint32_t kCaughtUpWindows = 4;  // Streams get their share back after so many.
 constexpr double kFullShare = 0.8;        // Of what could be read: beyond that, queues grow.
-constexpr size_t kMostPending = 8;
 
 }  // namespace
 
@@ -62,12 +61,10 @@ std::string Describe(const AdaptiveDecision& decision) {
 }
 
 AdaptiveLimits::AdaptiveLimits(const Options& options)
-    : options_(options),
-      running_limit_(options.most_running),
-      stretch_(options.stretch),
-      probe_pause_(kFirstPause) {
+    : options_(options), probe_pause_(kFirstPause) {
   KV_CHECK_GT(options.most_running, 0u);
-  pending_.reserve(kMostPending);
+  report_.running_limit = options.most_running;
+  report_.stretch = options.stretch;
 }
 
 void AdaptiveLimits::Observe(const AdaptiveStep& step) {
@@ -95,7 +92,7 @@ void AdaptiveLimits::AdaptRunning() {
                                             : static_cast<double>(window_.recomputed) /
                                                   static_cast<double>(window_.computed);
   if (lost > kLostShare && window_.peak_running > 1) {
-    const uint32_t ran = std::min(window_.peak_running, running_limit_);
+    const uint32_t ran = std::min(window_.peak_running, report_.running_limit);
     // Coming back to where it was lost before: the next try may wait longer.
     if (lossy_ != 0 && ran >= lossy_) probe_pause_ = std::min(probe_pause_ * 2, kLongestPause);
     lossy_ = ran;
@@ -103,8 +100,8 @@ void AdaptiveLimits::AdaptRunning() {
     SetRunning(std::max(ran * 3 / 4, 1u), Reason::kWorkLost, lost);
     return;
   }
-  if (running_limit_ == options_.most_running) return;
-  slack_windows_ = window_.peak_running < running_limit_ ? slack_windows_ + 1 : 0;
+  if (report_.running_limit == options_.most_running) return;
+  slack_windows_ = window_.peak_running < report_.running_limit ? slack_windows_ + 1 : 0;
   if (slack_windows_ >= kSlackWindows) {
     // The load is another one: what was learnt of it no longer counts.
     SetRunning(options_.most_running, Reason::kLimitIdle, slack_windows_);
@@ -113,12 +110,12 @@ void AdaptiveLimits::AdaptRunning() {
     slack_windows_ = 0;
     return;
   }
-  if (window_.waiting == 0 || window_.peak_running < running_limit_) return;
-  const bool below = lossy_ == 0 || running_limit_ + 1 < lossy_;
+  if (window_.waiting == 0 || window_.peak_running < report_.running_limit) return;
+  const bool below = lossy_ == 0 || report_.running_limit + 1 < lossy_;
   if (below && quiet_windows_ >= 2) {
-    SetRunning(running_limit_ + 1, Reason::kRoomAgain, window_.waiting);
+    SetRunning(report_.running_limit + 1, Reason::kRoomAgain, window_.waiting);
   } else if (!below && quiet_windows_ >= probe_pause_) {
-    SetRunning(running_limit_ + 1, Reason::kProbe, quiet_windows_);
+    SetRunning(report_.running_limit + 1, Reason::kProbe, quiet_windows_);
   }
 }
 
@@ -139,19 +136,20 @@ void AdaptiveLimits::AdaptStretch() {
   // Without streams nobody waits for a step to end, and prompts take all of it.
   if (!window_.streams) return;
   double backlog_s = 0;
-  if (backlog > 0 && read > 0 && stretch_ > 1) {
-    const double alone = read / seconds * stretch_ / (stretch_ - 1);
+  if (backlog > 0 && read > 0 && report_.stretch > 1) {
+    const double alone = read / seconds * report_.stretch / (report_.stretch - 1);
     rate_ = rate_ == 0 ? alone : rate_ + (alone - rate_) / 2;
     backlog_s = backlog / (read / seconds);
   }
   if (backlog_s > kLongBacklogS) {
     caught_up_windows_ = 0;
-    SetStretch(std::max(std::min(stretch_ * 2, kMostStretch), stretch_), Reason::kPromptsWait,
-               backlog_s);
+    SetStretch(std::max(std::min(report_.stretch * 2, kMostStretch), report_.stretch),
+               Reason::kPromptsWait, backlog_s);
     return;
   }
-  const uint32_t lower = std::max(stretch_ / 2, options_.stretch);
-  const bool could = stretch_ > options_.stretch && backlog_s < kShortBacklogS && FitsInto(lower);
+  const uint32_t lower = std::max(report_.stretch / 2, options_.stretch);
+  const bool could =
+      report_.stretch > options_.stretch && backlog_s < kShortBacklogS && FitsInto(lower);
   caught_up_windows_ = could ? caught_up_windows_ + 1 : 0;
   if (caught_up_windows_ < kCaughtUpWindows) return;
   caught_up_windows_ = 0;
@@ -160,28 +158,20 @@ void AdaptiveLimits::AdaptStretch() {
 
 void AdaptiveLimits::SetRunning(uint32_t limit, Reason reason, double evidence) {
   quiet_windows_ = 0;
-  if (limit == running_limit_) return;
-  Note({AdaptiveDecision::Limit::kRunning, reason, running_limit_, limit, evidence});
-  running_limit_ = limit;
+  if (limit == report_.running_limit) return;
+  Note({AdaptiveDecision::Limit::kRunning, reason, report_.running_limit, limit, evidence});
+  report_.running_limit = limit;
 }
 
 void AdaptiveLimits::SetStretch(uint32_t stretch, Reason reason, double evidence) {
-  if (stretch == stretch_) return;
-  Note({AdaptiveDecision::Limit::kStretch, reason, stretch_, stretch, evidence});
-  stretch_ = stretch;
+  if (stretch == report_.stretch) return;
+  Note({AdaptiveDecision::Limit::kStretch, reason, report_.stretch, stretch, evidence});
+  report_.stretch = stretch;
 }
 
 void AdaptiveLimits::Note(const AdaptiveDecision& decision) {
-  ++totals_[static_cast<size_t>(decision.reason)];
-  if (pending_.size() == kMostPending) pending_.erase(pending_.begin());
-  pending_.push_back(decision);
-}
-
-size_t AdaptiveLimits::TakeDecisions(std::span<AdaptiveDecision> out) {
-  const size_t count = std::min(out.size(), pending_.size());
-  std::copy_n(pending_.begin(), count, out.begin());
-  pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(count));
-  return count;
+  ++report_.by_reason[static_cast<size_t>(decision.reason)];
+  report_.recent[report_.decisions++ % AdaptiveReport::kRecent] = decision;
 }
 
 }  // namespace kvasir

@@ -20,9 +20,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "base/clock.h"
 
@@ -48,7 +46,17 @@ struct AdaptiveDecision {
   double evidence = 0;
 };
 
-// "running sequences 8 -> 6: 12 % of the work was done twice".
+// Where the limits stand and how they came there. Trivially copyable, for snapshots.
+struct AdaptiveReport {
+  uint32_t running_limit = 0;
+  uint32_t stretch = 0;
+  uint64_t decisions = 0;
+  std::array<uint64_t, AdaptiveDecision::kReasons> by_reason{};
+  static constexpr size_t kRecent = 8;
+  std::array<AdaptiveDecision, kRecent> recent{};  // Number n is at n % kRecent.
+};
+
+// "running sequences, at most 8 -> 6: 12 % of the work was done twice".
 std::string Describe(const AdaptiveDecision& decision);
 // A word for a metric's label, such as "work_lost".
 const char* ReasonName(AdaptiveDecision::Reason reason);
@@ -83,15 +91,9 @@ class AdaptiveLimits {
 
   void Observe(const AdaptiveStep& step);
 
-  uint32_t running_limit() const { return running_limit_; }
-  uint32_t stretch() const { return stretch_; }
-
-  // Decisions since the last TakeDecisions, at most a few; older ones are dropped.
-  size_t TakeDecisions(std::span<AdaptiveDecision> out);
-  // Totals by reason.
-  uint64_t decisions(AdaptiveDecision::Reason reason) const {
-    return totals_[static_cast<size_t>(reason)];
-  }
+  uint32_t running_limit() const { return report_.running_limit; }
+  uint32_t stretch() const { return report_.stretch; }
+  const AdaptiveReport& report() const { return report_; }
 
  private:
   struct Window {
@@ -114,8 +116,7 @@ class AdaptiveLimits {
   void Note(const AdaptiveDecision& decision);
 
   Options options_;
-  uint32_t running_limit_;
-  uint32_t stretch_;
+  AdaptiveReport report_;
   Window window_;
   uint32_t lossy_ = 0;          // Where work was lost last; 0: nowhere known.
   uint32_t probe_pause_;        // Windows without loss before going there again.
@@ -125,8 +126,6 @@ class AdaptiveLimits {
   double demand_ = 0;        // Prompt tokens a second that come in, an average,
   double rate_ = 0;          // and that could be read if prompts had all of the time; 0: unknown.
   double last_backlog_ = 0;  // At the end of the last window.
-  std::vector<AdaptiveDecision> pending_;  // At most kMostPending.
-  std::array<uint64_t, AdaptiveDecision::kReasons> totals_{};
 };
 
 }  // namespace kvasir

@@ -12,6 +12,10 @@ namespace {
 
 using Reason = AdaptiveDecision::Reason;
 
+uint64_t Times(const AdaptiveLimits& limits, Reason reason) {
+  return limits.report().by_reason[static_cast<size_t>(reason)];
+}
+
 // A machine whose memory holds `capacity` sequences without loss: each one above costs a share of
 // the work again. `offered` sequences want to run.
 struct Memory {
@@ -79,7 +83,7 @@ TEST(AdaptiveLimits, RunningFollowsLoadUpAndDown) {
   memory.offered = 2;
   RunLoad(limits, memory, 60);
   EXPECT_EQ(limits.running_limit(), 32u);
-  EXPECT_GE(limits.decisions(Reason::kLimitIdle), 1u);
+  EXPECT_GE(Times(limits, Reason::kLimitIdle), 1u);
 }
 
 TEST(AdaptiveLimits, NothingMovesWithoutPressure) {
@@ -129,23 +133,20 @@ TEST(AdaptiveLimits, StretchGrowsWithThePromptsThatWaitAndComesBack) {
   prompts.arriving_per_ms = 1;
   for (int i = 0; i < 2000; ++i) limits.Observe(prompts.Step(limits));
   EXPECT_EQ(limits.stretch(), 3u);
-  EXPECT_GE(limits.decisions(Reason::kPromptsCaughtUp), 1u);
+  EXPECT_GE(Times(limits, Reason::kPromptsCaughtUp), 1u);
 }
 
 TEST(AdaptiveLimits, DecisionsSayWhatAndWhy) {
   AdaptiveLimits limits({.most_running = 16});
   Memory memory{.capacity = 4, .offered = 16};
   RunLoad(limits, memory, 2);
-  std::array<AdaptiveDecision, 8> decisions;
-  const size_t count = limits.TakeDecisions(decisions);
-  ASSERT_GE(count, 1u);
-  EXPECT_EQ(decisions[0].from, 16u);
-  EXPECT_EQ(decisions[0].to, 12u);
-  EXPECT_EQ(decisions[0].reason, Reason::kWorkLost);
-  EXPECT_NE(Describe(decisions[0]).find("running sequences, at most 16 -> 12: "),
-            std::string::npos);
-  EXPECT_NE(Describe(decisions[0]).find("% of the work was done twice"), std::string::npos);
-  EXPECT_EQ(limits.TakeDecisions(decisions), 0u);
+  ASSERT_GE(limits.report().decisions, 1u);
+  const AdaptiveDecision& first = limits.report().recent[0];
+  EXPECT_EQ(first.from, 16u);
+  EXPECT_EQ(first.to, 12u);
+  EXPECT_EQ(first.reason, Reason::kWorkLost);
+  EXPECT_NE(Describe(first).find("running sequences, at most 16 -> 12: "), std::string::npos);
+  EXPECT_NE(Describe(first).find("% of the work was done twice"), std::string::npos);
 }
 
 }  // namespace

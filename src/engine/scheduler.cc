@@ -20,7 +20,8 @@ Scheduler::Scheduler(const SchedulerOptions& options, const CostModel::Options& 
       kv_(kv),
       tokenizer_(tokenizer),
       vocab_size_(vocab_size),
-      cost_model_(cost) {
+      cost_model_(cost),
+      limits_({.most_running = options.max_batch, .stretch = options.step_stretch}) {
   KV_CHECK_GT(options.max_batch, 0u);
   KV_CHECK_GE(options.max_batch_tokens, options.max_batch);
   KV_CHECK_GE(options.max_logits_rows, options.max_batch);
@@ -128,6 +129,7 @@ const StepPlan& Scheduler::Plan(TimeUs now, StepOutcome* outcome) {
 }
 
 void Scheduler::CountPlaces() {
+  counters_.adaptive = limits_.report();
   counters_.running = static_cast<uint32_t>(running_.size());
   counters_.waiting = static_cast<uint32_t>(queue_.size());
 }
@@ -179,6 +181,7 @@ void Scheduler::StopRunning(Choice& choice) {
 }
 
 void Scheduler::Preempt(Choice& choice) {
+  choice.computed_before = kv_.computed(choice.kv);
   StopRunning(choice);
   choice.state = State::kQueued;
   queue_.push_back(&choice);

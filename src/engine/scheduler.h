@@ -41,6 +41,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/adaptive_limits.h"
 #include "engine/cost_model.h"
 #include "engine/drafter.h"
 #include "engine/generate_request.h"
@@ -64,6 +65,7 @@ struct SchedulerOptions {
   TimeUs prefill_ageing_us = 1'000'000;
   TimeUs batch_wait_us = 0;  // When nothing runs: wait this long for company.
   Speculation speculate = Speculation::kOff;
+  bool adapt = false;  // max_batch and step_stretch are where AdaptiveLimits starts.
 };
 
 // Totals since construction, and gauges of the moment.
@@ -74,6 +76,7 @@ struct SchedulerCounters {
   uint64_t cancelled = 0;
   uint64_t timed_out = 0;
   uint64_t preemptions = 0;
+  uint64_t recomputed_tokens = 0;      // That sequences which made way had to compute again.
   uint64_t dedupe_waits = 0;           // Requests that waited for another one's blocks.
   uint64_t prompt_tokens = 0;          // Of admitted requests.
   uint64_t cached_tokens = 0;          // Of those, found in the cache.
@@ -86,6 +89,7 @@ struct SchedulerCounters {
   RowHistogram prompt_rows_beside;  // Of prompts, in steps with rows of running streams.
   uint32_t running = 0;
   uint32_t waiting = 0;
+  AdaptiveReport adaptive;  // As set by the options when adapt is off.
 };
 
 class Scheduler {
@@ -149,6 +153,7 @@ class Scheduler {
   void PlanRows(TimeUs now);
   void PlanPrefill();
   double PrefillBudget() const;
+  void Adapt(TimeUs elapsed_us);
   uint32_t LogitsRowsLeft() const;
   bool ReserveFor(Choice& choice, uint32_t rows);
   void PlanDrafts();
@@ -173,6 +178,8 @@ class Scheduler {
   uint32_t vocab_size_;
   CostModel cost_model_;
   StepTimes step_times_;
+  AdaptiveLimits limits_;
+  uint64_t adapted_recomputed_ = 0;  // counters_.recomputed_tokens at the last Adapt.
   std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
   std::vector<Choice*> queue_;    // Unordered; NextInLine picks.
   std::vector<Choice*> running_;  // In order of admission.

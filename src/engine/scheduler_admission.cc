@@ -97,7 +97,7 @@ bool Scheduler::TryStart(Choice& choice, TimeUs now) {
     Preempt(*worst);
     return true;
   };
-  if (running_.size() >= options_.max_batch && !make_room()) return false;
+  if (running_.size() >= limits_.running_limit() && !make_room()) return false;
   // Log-probabilities of the prompt need its rows: begin with nothing of it.
   const std::span<const TokenId> known = choice.sequence->known();
   const std::span<const TokenId> reusable = request.want.prompt_logprobs ? known.first(1) : known;
@@ -125,6 +125,10 @@ bool Scheduler::TryStart(Choice& choice, TimeUs now) {
     return false;
   }
   RegisterInFlight(choice);
+  if (choice.computed_before > kv_.computed(choice.kv)) {
+    counters_.recomputed_tokens += choice.computed_before - kv_.computed(choice.kv);
+  }
+  choice.computed_before = 0;
   if (request.admitted_at < 0) {
     request.admitted_at = now;
     NoteDivergence(request, known);

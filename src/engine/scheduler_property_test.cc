@@ -66,6 +66,7 @@ class Harness {
     options_.prefill_chunk = rng_.Below(2) == 0 ? 0 : static_cast<uint32_t>(rng_.Between(1, 40));
     options_.step_target_us = rng_.Between(1, 20'000);
     options_.step_stretch = static_cast<uint32_t>(rng_.Below(6));
+    options_.adapt = rng_.Below(2) == 0;
     options_.ageing_us = rng_.Between(10'000, 1'000'000);
     options_.batch_wait_us = rng_.Below(4) == 0 ? 5'000 : 0;
     const uint64_t kind = rng_.Below(3);

@@ -80,8 +80,8 @@ void Scheduler::PlanPrefill() {
 // a step of many times that length as a stop, however short it is.
 double Scheduler::PrefillBudget() const {
   double target_us = static_cast<double>(options_.step_target_us);
-  if (options_.step_stretch > 0 && step_times_.measured()) {
-    target_us = std::min(target_us, options_.step_stretch * plan_.decode_us);
+  if (limits_.stretch() > 0 && step_times_.measured()) {
+    target_us = std::min(target_us, limits_.stretch() * plan_.decode_us);
   }
   return target_us - plan_.decode_us;
 }
@@ -164,6 +164,28 @@ void Scheduler::FillBlocks() {
   }
 }
 
+void Scheduler::Adapt(TimeUs elapsed_us) {
+  AdaptiveStep step;
+  step.elapsed_us = elapsed_us;
+  step.running = static_cast<uint32_t>(running_.size());
+  for (const Choice* choice : queue_) step.waiting += choice->awaited.has_value() ? 0 : 1;
+  step.computed_tokens = plan_.batch.row_count();
+  step.recomputed_tokens = static_cast<uint32_t>(counters_.recomputed_tokens - adapted_recomputed_);
+  adapted_recomputed_ = counters_.recomputed_tokens;
+  step.prompt_tokens = plan_.prefill_rows;
+  for (size_t i = 0; i < planned_.size(); ++i) {
+    const uint32_t rows = static_cast<uint32_t>(plan_.batch.sequences[i].tokens.size());
+    const uint32_t remaining = planned_[i]->remaining(kv_);
+    step.prompt_backlog += remaining > rows ? remaining - rows : 0;
+  }
+  for (const Choice* choice : running_) {
+    if (!choice->planned && choice->remaining(kv_) > 1)
+      step.prompt_backlog += choice->remaining(kv_);
+  }
+  step.streams = plan_.decode_rows > 0;
+  limits_.Observe(step);
+}
+
 void Scheduler::Commit(std::span<const SampledToken> tokens, std::span<const SampledToken> scores,
                        TimeUs now, TimeUs elapsed_us, StepOutcome* outcome) {
   KV_CHECK_EQ(tokens.size(), plan_.samples.size());
@@ -188,6 +210,7 @@ void Scheduler::Commit(std::span<const SampledToken> tokens, std::span<const Sam
     event.logprobs = scores[i].logprobs;
     outcome->events.push_back({plan_.scores[i].request, std::move(event)});
   }
+  if (options_.adapt) Adapt(elapsed_us);
   size_t next_sample = 0;
   for (size_t i = 0; i < planned_.size(); ++i) {
     Choice& choice = *planned_[i];
