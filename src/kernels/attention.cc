@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/check.h"
@@ -47,20 +48,31 @@ void CheckTile(const AttentionTile& tile) {
   KV_CHECK(!IsStaged(tile.k_type) || tile.own_k != nullptr);
 }
 
-const uint16_t* UnitOf(const AttentionTile& tile, const AttentionRow& row, size_t offset,
-                       size_t unit_bytes, uint32_t position) {
-  const std::byte* block = row.blocks[position / tile.block_tokens];
-  KV_CHECK(block != nullptr);
-  const size_t unit = position % tile.block_tokens / kUnitTokens;
-  return reinterpret_cast<const uint16_t*>(block + offset + unit * unit_bytes);
-}
+// Where a tile's units lie; made once, since a division costs as much as a unit's lookup.
+struct UnitFinder {
+  explicit UnitFinder(const AttentionTile& tile)
+      : block_shift(std::countr_zero(tile.block_tokens)),
+        k_offset(tile.k_offset),
+        v_offset(tile.v_offset),
+        k_bytes(KUnitBytes(tile.k_type, tile.head_dim)),
+        v_bytes(VUnitBytes(tile.v_type, tile.head_dim)) {}
 
-const uint16_t* KUnitOf(const AttentionTile& tile, const AttentionRow& row, uint32_t position) {
-  return UnitOf(tile, row, tile.k_offset, KUnitBytes(tile.k_type, tile.head_dim), position);
-}
-const uint16_t* VUnitOf(const AttentionTile& tile, const AttentionRow& row, uint32_t position) {
-  return UnitOf(tile, row, tile.v_offset, VUnitBytes(tile.v_type, tile.head_dim), position);
-}
+  struct Unit {
+    const uint16_t* k;
+    const uint16_t* v;
+  };
+  Unit At(const AttentionRow& row, uint32_t position) const {
+    const std::byte* block = row.blocks[position >> block_shift];
+    KV_CHECK(block != nullptr);
+    const size_t unit = (position & ((1u << block_shift) - 1)) / kUnitTokens;
+    return {reinterpret_cast<const uint16_t*>(block + k_offset + unit * k_bytes),
+            reinterpret_cast<const uint16_t*>(block + v_offset + unit * v_bytes)};
+  }
+
+  int block_shift;  // A block's tokens divide 256.
+  size_t k_offset, v_offset;
+  size_t k_bytes, v_bytes;
+};
 
 constexpr uint32_t kChunkUnits = kChunkTokens / kUnitTokens;
 
@@ -85,11 +97,11 @@ Visible VisibleIn(const AttentionTile& tile, const AttentionRow& row, uint32_t b
 }
 
 void LinkRow(const AttentionRow& row, uint32_t base, uint64_t bit, UnitMasks& masks) {
-  for (uint32_t unit = 0; unit < kChunkUnits; ++unit) {
-    const uint32_t from = base + unit * kUnitTokens;
-    if (from >= row.shared_begin && row.shared_end - from >= kUnitTokens && from < row.shared_end) {
-      masks.linked[unit] |= bit;
-    }
+  if (row.shared_end <= base) return;
+  const uint32_t begin = row.shared_begin <= base ? 0 : row.shared_begin - base;
+  const uint32_t end = std::min(row.shared_end - base, kChunkTokens) / kUnitTokens;
+  for (uint32_t unit = (begin + kUnitTokens - 1) / kUnitTokens; unit < end; ++unit) {
+    masks.linked[unit] |= bit;
   }
 }
 
@@ -115,14 +127,18 @@ void PartOwnUnits(const AttentionTile& tile, uint32_t base, UnitMasks& masks) {
 uint32_t MakeSegments(const AttentionTile& tile, uint32_t base, const UnitMasks& masks,
                       AttentionJob& job) {
   int open[kMaxAttentionRows];  // By the run's first row: its segment, if it reaches unit - 1.
+  const UnitFinder finder(tile);
+  const uint64_t rows_mask = ~uint64_t{0} >> (kMaxAttentionRows - tile.row_count);
   uint32_t units = 0;
   job.segments = 0;
   for (uint32_t unit = 0; unit < kChunkUnits; ++unit) {
     const bool same_runs = unit > 0 && masks.linked[unit] == masks.linked[unit - 1] &&
                            masks.own[unit] == masks.own[unit - 1];
+    const uint64_t heads = ~masks.linked[unit] & rows_mask;  // Of runs.
     for (uint32_t row = 0; row < tile.row_count;) {
-      uint32_t end = row + 1;
-      while (end < tile.row_count && (masks.linked[unit] >> end & 1) != 0) ++end;
+      const uint64_t later = row == 63 ? 0 : heads >> (row + 1) << (row + 1);
+      const uint32_t end =
+          later == 0 ? tile.row_count : static_cast<uint32_t>(std::countr_zero(later));
       const uint64_t run = (end - row == 64 ? ~uint64_t{0} : (uint64_t{1} << (end - row)) - 1)
                            << row;
       const uint64_t seen = masks.seen[unit] & run;
@@ -144,11 +160,11 @@ uint32_t MakeSegments(const AttentionTile& tile, uint32_t base, const UnitMasks&
         const int reader_index = __builtin_ctzll(seen);
         const AttentionRow& reader = tile.rows[reader_index];
         const size_t place = size_t{row} * kChunkUnits + unit;
-        const uint32_t position = base + unit * kUnitTokens;
+        const UnitFinder::Unit found = finder.At(reader, base + unit * kUnitTokens);
         job.k[place] = job.segment[open[row]].own
                            ? reinterpret_cast<const uint16_t*>(tile.own_k[reader_index])
-                           : KUnitOf(tile, reader, position);
-        job.v[place] = VUnitOf(tile, reader, position);
+                           : found.k;
+        job.v[place] = found.v;
         ++job.segment[open[row]].units;
         units += 2;
       }
@@ -160,15 +176,17 @@ uint32_t MakeSegments(const AttentionTile& tile, uint32_t base, const UnitMasks&
 
 // Hints only: units that the next job's first row does not see, or does not hold, are left out.
 void ResolveAfter(const AttentionNext& next, AttentionJob& job) {
+  std::fill_n(job.after, kChunkUnits, nullptr);
+  if (next.tile == nullptr) return;
+  const UnitFinder finder(*next.tile);
+  const AttentionRow& row = next.tile->rows[0];
+  const uint32_t first_seen = FirstSeen(*next.tile, row.position);
   for (uint32_t unit = 0; unit < kChunkUnits; ++unit) {
-    job.after[unit] = nullptr;
-    if (next.tile == nullptr) continue;
-    const AttentionRow& row = next.tile->rows[0];
     const uint32_t position = next.chunk * kChunkTokens + unit * kUnitTokens;
-    if (position > row.position) continue;
-    if (position + kUnitTokens <= FirstSeen(*next.tile, row.position)) continue;
-    if (row.blocks[position / next.tile->block_tokens] == nullptr) continue;
-    job.after[unit] = KUnitOf(*next.tile, row, position);
+    if (position > row.position) return;
+    if (position + kUnitTokens <= first_seen) continue;
+    if (row.blocks[position >> finder.block_shift] == nullptr) continue;
+    job.after[unit] = finder.At(row, position).k;
   }
 }
 
