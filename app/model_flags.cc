@@ -40,6 +40,11 @@ std::string StrategyProblem(const std::string& text) {
   return "'" + text + "' is unknown; the strategies are " + names;
 }
 
+std::string KvEvictProblem(const std::string& text) {
+  if (KvEvictFromName(text).has_value()) return {};
+  return "must be lru, lfu, gdsf, s3fifo or adaptive, is " + text;
+}
+
 StatusOr<LoadedModelOptions> LoadOptions(const ModelFlags& flags, const OpenNeeds& needs) {
   LoadedModelOptions options;
   KV_ASSIGN_OR_RETURN(options.thread_count, ApplyMachineFlags(flags));
@@ -51,6 +56,8 @@ StatusOr<LoadedModelOptions> LoadOptions(const ModelFlags& flags, const OpenNeed
   options.limits.max_sequences = needs.max_sequences;
   options.limits.max_rows = needs.max_rows;
   options.limits.max_logits_rows = std::max(needs.max_logits_rows, needs.max_sequences);
+  // The option's check has seen that it is one.
+  options.kv_evict = KvEvictFromName(flags.kv_evict).value_or(options.kv_evict);
   if (!flags.kv_memory.empty()) {
     KV_ASSIGN_OR_RETURN(options.kv_bytes, ParseByteSize(flags.kv_memory));
     // The system would grant it now, and kill the program when it is used.
@@ -90,6 +97,13 @@ void ModelFlags::Register(Options& options) {
   options.Add("--kv-memory", &kv_memory, "Limit of the KV cache, such as 512M or 2G")
       .Type("SIZE")
       .Check(ByteSizeProblem)
+      .Group("Machine");
+  options
+      .Add("--kv-evict", &kv_evict,
+           "What a full KV cache gives up first: lru, lfu, gdsf, s3fifo or adaptive")
+      .Type("NAME")
+      .Check(KvEvictProblem)
+      .ShowDefault()
       .Group("Machine");
   options
       .Add("--kv-strategy", &kv_strategy,

@@ -177,6 +177,37 @@ void AppendKv(const EngineSnapshot& engine, Exposition* out) {
   }
 }
 
+void AppendEviction(const EngineSnapshot& engine, Exposition* out) {
+  const KvEviction& eviction = engine.eviction;
+  const auto each = [&](const char* name, const char* type, const char* help, const auto& value) {
+    out->Header(name, type, help);
+    for (uint32_t i = 0; i < kFixedKvEvicts; ++i) {
+      const KvEvict policy = static_cast<KvEvict>(i);
+      out->Line(name, fmt::format("policy=\"{}\"", KvEvictName(policy)), value(i));
+    }
+  };
+  each("kvasir_kv_policy_evictions_total", "counter", "Blocks of group 0 evicted, by who ruled",
+       [&](uint32_t i) { return eviction.evictions[i]; });
+  each("kvasir_kv_policy_rules", "gauge", "1: this policy chooses what is evicted",
+       [&](uint32_t i) { return static_cast<KvEvict>(i) == eviction.ruling ? 1 : 0; });
+  out->Gauge("kvasir_kv_depth_cost_ratio",
+             "Measured cost of a row for each token before it, of a row at the start",
+             engine.depth_cost);
+  if (eviction.policy != KvEvict::kAdaptive) return;
+  each("kvasir_kv_policy_saved_ratio", "gauge",
+       "Share of the prompts' compute that this policy saves in its shadow cache",
+       [&](uint32_t i) { return eviction.saved[i]; });
+  each("kvasir_kv_policy_saved_at_switch_ratio", "gauge",
+       "The same when the ruling policy changed last: why it did",
+       [&](uint32_t i) { return eviction.saved_at_switch[i]; });
+  out->Counter("kvasir_kv_policy_windows_total", "Times the policies were compared",
+               eviction.windows);
+  out->Counter("kvasir_kv_policy_switches_total", "Times another one took over", eviction.switches);
+  out->Gauge("kvasir_kv_shadow_blocks", "Capacity of a shadow cache", eviction.shadow_blocks);
+  out->Gauge("kvasir_kv_shadow_sample_ratio", "Share of the block references that shadows see",
+             eviction.sampled_share);
+}
+
 void AppendHttp(const HttpServerCounters& http, Exposition* out) {
   out->Counter("kvasir_http_connections_accepted_total", "Connections", http.connections_accepted);
   out->Counter("kvasir_http_connections_refused_total", "Connections above the limit",
@@ -275,6 +306,7 @@ std::string ApiMetrics::Render(std::string_view model_name,
   if (engine.has_value()) {
     AppendScheduler(*engine, &out);
     AppendKv(*engine, &out);
+    AppendEviction(*engine, &out);
     AppendVllmNames(*engine, labels, &out);
   }
   if (http.has_value()) AppendHttp(*http, &out);

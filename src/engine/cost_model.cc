@@ -12,6 +12,12 @@ constexpr uint32_t kInformativeRows = 16;
 // the next ones believe it at once; a faster one is believed in about ten steps.
 constexpr double kSlower = 0.6;
 constexpr double kFaster = 0.2;
+// The depth cost wants steps in which the matrices work, not memory, and many of them: one in a
+// hundred is forgotten each time. The options' ratio counts as much as this share of what was seen.
+constexpr uint32_t kPromptRows = 64;
+constexpr double kKept = 0.99;
+constexpr double kPrior = 0.001;
+constexpr double kMostOff = 8.0;
 }  // namespace
 
 CostModel::CostModel(const Options& options)
@@ -46,6 +52,35 @@ void CostModel::Observe(double cost, uint32_t rows, TimeUs elapsed_us) {
   // One absurd measurement (a suspended machine) must not stall prefill for long.
   const double bounded = std::clamp(rate, macs_per_us_ / 4, macs_per_us_ * 4);
   macs_per_us_ += (bounded < macs_per_us_ ? kSlower : kFaster) * (bounded - macs_per_us_);
+}
+
+void CostModel::ObservePrompts(double cost, uint32_t rows, TimeUs elapsed_us) {
+  if (rows < kPromptRows || elapsed_us <= 0 || options_.attention_macs <= 0.0) return;
+  const double r = rows;
+  const double p = std::max(0.0, (cost - r * options_.linear_macs) / options_.attention_macs);
+  const double t = static_cast<double>(elapsed_us);
+  rr_ = kKept * rr_ + r * r;
+  rp_ = kKept * rp_ + r * p;
+  pp_ = kKept * pp_ + p * p;
+  rt_ = kKept * rt_ + r * t;
+  pt_ = kKept * pt_ + p * t;
+}
+
+double CostModel::depth_cost() const {
+  const double assumed = options_.attention_macs / options_.linear_macs;
+  if (pp_ <= 0.0) return assumed;
+  // Least squares with a ridge that pulls b towards assumed * a: steps that are all alike cannot
+  // tell the two apart.
+  const double ridge = kPrior * pp_;
+  const double aa = rr_ + ridge * assumed * assumed;
+  const double ab = rp_ - ridge * assumed;
+  const double bb = pp_ + ridge;
+  const double det = aa * bb - ab * ab;
+  if (det <= 0.0) return assumed;
+  const double a = (rt_ * bb - pt_ * ab) / det;
+  const double b = (pt_ * aa - rt_ * ab) / det;
+  if (a <= 0.0) return assumed * kMostOff;
+  return std::clamp(b / a, assumed / kMostOff, assumed * kMostOff);
 }
 
 }  // namespace kvasir

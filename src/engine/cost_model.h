@@ -5,7 +5,8 @@
 //   cost(row at depth d) = linear_macs + attention_macs * d   [int8 multiply-accumulates, and what
 //                                                               takes as long as one]
 // The rate is learned on line from measured steps (exponential average); before the first
-// measurement a cautious guess stands in. Deterministic: a function of what Observe was told.
+// measurement a cautious guess stands in. How much of a row's time is attention is learned apart
+// from it, from steps of prompts alone. Deterministic: a function of what it was told.
 // Thread: engine thread.
 #ifndef KVASIR_ENGINE_COST_MODEL_H_
 #define KVASIR_ENGINE_COST_MODEL_H_
@@ -39,9 +40,19 @@ class CostModel {
 
   double macs_per_us() const { return macs_per_us_; }
 
+  // A step of nothing but `rows` rows of prompts, of this total cost, took that long.
+  void ObservePrompts(double cost, uint32_t rows, TimeUs elapsed_us);
+
+  // What a row costs for each token before it, as a share of what one at depth 0 costs: as the
+  // options say until measured, and never more than 8 times away from that.
+  double depth_cost() const;
+
  private:
   Options options_;
   double macs_per_us_;
+  // Sums over the steps of prompts, older ones fading: rows r, pairs of a row and a token before it
+  // p, microseconds t. time = a * r + b * p by least squares.
+  double rr_ = 0, rp_ = 0, pp_ = 0, rt_ = 0, pt_ = 0;
 };
 
 }  // namespace kvasir

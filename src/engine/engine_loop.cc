@@ -150,6 +150,7 @@ void EngineLoop::PublishSnapshot(uint64_t rows, TimeUs elapsed_us) {
   now.scheduler = scheduler_.counters();
   now.kv = kv_.counters();
   now.kv_usage = kv_.usage();
+  now.eviction = kv_.eviction();
   now.group_count = kv_.layout().group_count();
   for (uint32_t group = 0; group < now.group_count; ++group) {
     now.groups[group] = {kv_.block_count(group), kv_.free_blocks(group), kv_.idle_blocks(group)};
@@ -159,6 +160,7 @@ void EngineLoop::PublishSnapshot(uint64_t rows, TimeUs elapsed_us) {
     now.last_step_us = elapsed_us;
   }
   now.macs_per_us = scheduler_.cost_model().macs_per_us();
+  now.depth_cost = scheduler_.cost_model().depth_cost();
   now.lock_waits = LockWaits::OfThisThread();
   snapshot_.Publish(now);
 }

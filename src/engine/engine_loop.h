@@ -44,6 +44,7 @@ struct EngineSnapshot {
   SchedulerCounters scheduler;
   KvCounters kv;
   KvUsage kv_usage;
+  KvEviction eviction;
   struct Group {
     uint32_t blocks = 0;
     uint32_t free_blocks = 0;
@@ -54,6 +55,7 @@ struct EngineSnapshot {
   uint64_t last_step_rows = 0;
   TimeUs last_step_us = 0;
   double macs_per_us = 0;
+  double depth_cost = 0;  // CostModel::depth_cost
   LockWaits lock_waits;  // Of the engine thread.
 };
 

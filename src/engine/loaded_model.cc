@@ -94,6 +94,7 @@ Status LoadedModel::CreateKv(const LoadedModelOptions& options) {
   cache.layout = runner_->kv_layout();
   KV_ASSIGN_OR_RETURN(const KvSize size, SizeKv(options, config_, cache.layout));
   cache.block_counts.assign(cache.layout.group_count(), size.blocks);
+  cache.evict = options.kv_evict;
   cache.max_sequences = options.max_sequences;
   cache.max_sequence_tokens = size.context_tokens;
   KV_ASSIGN_OR_RETURN(kv_, KvCache::Create(cache));

@@ -38,6 +38,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, const CostModel::Options& 
   plan_.batch.sequences.reserve(options.max_batch);
   plan_.members.reserve(options.max_batch);
   plan_.samples.reserve(options.max_batch + options.max_logits_rows);
+  kv_.SetDepthCost(cost_model_.depth_cost());
 }
 
 Scheduler::~Scheduler() = default;

@@ -198,6 +198,9 @@ void Scheduler::Commit(std::span<const SampledToken> tokens, std::span<const Sam
     // rows take is known by itself, and whole chunks of a prompt alone are faster for each row.
     cost_model_.Observe(plan_.cost - plan_.decode_cost, plan_.prefill_rows,
                         elapsed_us - static_cast<TimeUs>(plan_.decode_us));
+  } else {
+    cost_model_.ObservePrompts(plan_.cost, plan_.prefill_rows, elapsed_us);
+    kv_.SetDepthCost(cost_model_.depth_cost());
   }
   counters_.computed_tokens += rows;
   ++counters_.steps;
