@@ -202,6 +202,8 @@ class ServeCommand : public Command {
     options.AddFlag("--any-model", &any_model_, "Answer requests for any model name");
     options.AddFlag("--log-json", &log_json_, "Log lines as JSON objects").Group("Log");
     options.AddFlag("--log-prompts", &log_prompts_, "Log the text of prompts").Group("Log");
+    options.AddFlag("--kv-show-text", &kv_show_text_,
+                    "GET /v1/kv shows the text of what is cached");
   }
 
   StatusOr<int> Run() override {
@@ -315,6 +317,7 @@ class ServeCommand : public Command {
     options.version = kVersion;
     options.log_json = log_json_;
     options.log_prompts = log_prompts_;
+    options.kv_show_text = kv_show_text_;
     options.log = [](const std::string& line) {
       const std::string whole = line + "\n";  // One write a line, so that lines stay whole.
       Write(stderr, whole);
@@ -452,6 +455,7 @@ class ServeCommand : public Command {
   bool any_model_ = false;
   bool log_json_ = false;
   bool log_prompts_ = false;
+  bool kv_show_text_ = false;
 };
 
 }  // namespace

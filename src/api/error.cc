@@ -76,6 +76,8 @@ ApiError ErrorFromStatus(const Status& status) {
       return Overloaded(MessageOf(status));
     case StatusCode::kUnavailable:
       return NotAvailable(MessageOf(status));
+    case StatusCode::kDeadlineExceeded:
+      return TimedOut();
     default:
       break;
   }

@@ -49,7 +49,7 @@ ApiError ContextLengthExceeded(uint32_t context_tokens, uint64_t prompt_tokens,
                                bool at_least = false);
 
 // What the engine or a template said: kInvalidArgument is 400, kResourceExhausted 429, kUnavailable
-// 503, the rest 500.
+// 503, kDeadlineExceeded 504, the rest 500.
 ApiError ErrorFromStatus(const Status& status);
 
 // The JSON text of the reply's body.

@@ -21,6 +21,10 @@ void HandleHealth(ApiService& service, std::shared_ptr<HttpExchange> exchange);
 void HandleReady(ApiService& service, std::shared_ptr<HttpExchange> exchange);
 void HandleVersion(ApiService& service, std::shared_ptr<HttpExchange> exchange);
 void HandleMetrics(ApiService& service, std::shared_ptr<HttpExchange> exchange);
+void HandleKvList(ApiService& service, std::shared_ptr<HttpExchange> exchange);
+void HandleKvPin(ApiService& service, std::shared_ptr<HttpExchange> exchange);
+void HandleKvUnpin(ApiService& service, std::shared_ptr<HttpExchange> exchange);
+void HandleKvClear(ApiService& service, std::shared_ptr<HttpExchange> exchange);
 
 }  // namespace kvasir
 

@@ -65,6 +65,10 @@ std::vector<HttpRoute> ApiService::Routes() {
       Route("POST", "/detokenize", true, HandleDetokenize),
       Route("POST", "/apply-template", true, HandleApplyTemplate),
       Route("GET", "/metrics", true, HandleMetrics),
+      Route("GET", "/v1/kv", true, HandleKvList),
+      Route("POST", "/v1/kv/pin", true, HandleKvPin),
+      Route("POST", "/v1/kv/unpin", true, HandleKvUnpin),
+      Route("POST", "/v1/kv/clear", true, HandleKvClear),
       // What probes ask; it says nothing about anybody's requests.
       Route("GET", "/health", false, HandleHealth),
       Route("GET", "/ready", false, HandleReady),

@@ -37,6 +37,7 @@ class ApiService {
     TimeUs request_timeout_us = 0;          // Longest a request may take; 0: no limit.
     std::string version;
     bool log_prompts = false;
+    bool kv_show_text = false;  // GET /v1/kv says what the cached tokens spell.
     bool log_json = false;
     std::function<void(const std::string& line)> log;  // Any thread.
     std::function<std::time_t()> wall_clock;           // Any thread.

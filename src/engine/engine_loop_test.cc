@@ -186,7 +186,7 @@ TEST_F(EngineLoopTest, QuestionsAreAnsweredOnce) {
   const auto note = [&](KvAnswer answer) { codes.push_back(answer.status.code()); };
   ASSERT_TRUE(client_->Ask(KvListQuery{{}, {}, 1, false}, clock_.Now() - 1, note).ok());
   ASSERT_TRUE(client_->Ask(KvListQuery{{}, {}, 1, false}, kNever, note).ok());
-  ASSERT_TRUE(client_->Ask(KvUnpinQuery{{}, {BlockHash()}}, kNever, note).ok());
+  ASSERT_TRUE(client_->Ask(KvUnpinQuery{{}, BlockHash(), {}, {}}, kNever, note).ok());
   while (loop_->RunOnce()) {
   }
   EXPECT_EQ(codes, (std::vector<StatusCode>{StatusCode::kDeadlineExceeded, StatusCode::kOk,

@@ -1,6 +1,8 @@
 #include "engine/kv_desk.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
 
 namespace kvasir {
@@ -60,13 +62,13 @@ bool KvDesk::Page(Waiting& waiting, TimeUs now) {
     waiting.answer.pinned_until = now + pin->ttl_us;
     Pin(*pin, &waiting.answer);
   } else if (const auto* unpin = std::get_if<KvUnpinQuery>(&waiting.query.question)) {
-    Unpin(*unpin, &waiting.answer);
+    return Unpin(*unpin, waiting);
   } else {
     const KvCleared cleared = kv_.ClearCached(std::get<KvClearQuery>(waiting.query.question).root,
-                                              waiting.clear_from, kClearBlocks);
+                                              waiting.from, kClearBlocks);
     waiting.answer.cleared_blocks += cleared.blocks;
     if (!cleared.next.has_value()) return true;
-    waiting.clear_from = *cleared.next;
+    waiting.from = *cleared.next;
     return false;
   }
   return true;
@@ -96,12 +98,41 @@ void KvDesk::Pin(const KvPinQuery& query, KvAnswer* answer) {
                     : kv_.PinCached(query.root, query.tokens, answer->pinned_until);
 }
 
-void KvDesk::Unpin(const KvUnpinQuery& query, KvAnswer* answer) {
-  for (const BlockHash& hash : query.hashes) {
-    if (!kv_.UnpinCached(query.root, hash)) continue;
-    answer->unpinned = hash;
-    return;
+// A pin may end inside a block that goes on with other tokens, so that its name cannot be computed
+// from the prompt: the pins that there are get looked at.
+bool KvDesk::Unpin(const KvUnpinQuery& query, Waiting& waiting) {
+  std::optional<BlockHash>& found = waiting.answer.unpinned;
+  if (query.hash.has_value()) {
+    if (kv_.UnpinCached(query.root, *query.hash)) found = query.hash;
+    return true;
   }
+  std::array<KvCachedEntry, kPageEntries> entries;
+  const KvPage page = kv_.ListCached(query.root, waiting.from, entries);
+  for (uint32_t i = 0; i < page.count; ++i) {
+    const KvCachedEntry& entry = entries[i];
+    if (entry.pinned_until == 0 || (found.has_value() && entry.depth <= waiting.depth)) continue;
+    if (!LiesOn(query, entry)) continue;
+    found = entry.hash;
+    waiting.depth = entry.depth;
+  }
+  if (page.next.has_value()) {
+    waiting.from = *page.next;
+    return false;
+  }
+  // It may have ended while others were looked at.
+  if (found.has_value() && !kv_.UnpinCached(query.root, *found)) found.reset();
+  return true;
+}
+
+// Whether the entry holds tokens of the query's, and none but those as far as they go.
+bool KvDesk::LiesOn(const KvUnpinQuery& query, const KvCachedEntry& entry) const {
+  if (entry.depth >= query.tokens.size()) return false;
+  const size_t before = entry.depth / kv_.layout().block_tokens;
+  if (entry.parent != (before == 0 ? query.root : query.names[before - 1])) return false;
+  const std::span<const TokenId> wanted = std::span(query.tokens).subspan(entry.depth);
+  std::vector<TokenId> tokens(std::min<size_t>(wanted.size(), entry.tokens));
+  tokens.resize(kv_.CachedTokens(query.root, entry.hash, tokens));
+  return !tokens.empty() && std::equal(tokens.begin(), tokens.end(), wanted.begin());
 }
 
 }  // namespace kvasir

@@ -34,13 +34,15 @@ class KvDesk {
  private:
   struct Waiting {
     KvQuery query;
-    KvAnswer answer;      // As far as it has come.
-    KvCursor clear_from;  // Of a clearing.
+    KvAnswer answer;     // As far as it has come.
+    KvCursor from;       // Of a clearing, or of the search for a pin.
+    uint32_t depth = 0;  // Of the pin found so far.
   };
   bool Page(Waiting& waiting, TimeUs now);  // True: the answer is complete.
   bool List(const KvListQuery& query, KvAnswer* answer);
   void Pin(const KvPinQuery& query, KvAnswer* answer);
-  void Unpin(const KvUnpinQuery& query, KvAnswer* answer);
+  bool Unpin(const KvUnpinQuery& query, Waiting& waiting);
+  bool LiesOn(const KvUnpinQuery& query, const KvCachedEntry& entry) const;
 
   KvCache& kv_;
   const size_t capacity_;

@@ -32,10 +32,12 @@ struct KvPinQuery {
   std::optional<BlockHash> hash;
   TimeUs ttl_us = 0;
 };
-// The first of `hashes` that names a pin.
+// The pin of that name, or the one that ends deepest in `tokens`.
 struct KvUnpinQuery {
   BlockHash root{};
-  std::vector<BlockHash> hashes;
+  std::optional<BlockHash> hash;
+  std::vector<TokenId> tokens;
+  std::vector<BlockHash> names;  // HashBlocks(root, tokens).
 };
 struct KvClearQuery {
   BlockHash root{};
