@@ -11,6 +11,10 @@ namespace kvasir {
 namespace {
 
 constexpr uint64_t kFamilySalt = 0x7F4A7C15F39CC060u;  // Any: other bits than tables use.
+// References of a window for each block of a shadow, and what the next window remembers of it. With
+// shorter ones the policies take turns on the public traces and lose by it.
+constexpr uint64_t kWindow = 3;
+constexpr double kKept = 0.7;
 constexpr uint64_t kShortestWindow = 1024;
 
 std::unique_ptr<EvictionPolicy> MakeFixed(uint32_t index, uint32_t item_count, double depth_cost) {
@@ -31,7 +35,7 @@ AdaptivePolicy::AdaptivePolicy(const EvictionOptions& options)
   KV_CHECK_GT(item_count_, 0u);
   // Families differ in size: the sample may have twice its fair share before it is cut off.
   max_shadow_blocks_ = sampling_ <= 1 ? item_count_ : 2 * (item_count_ / sampling_);
-  window_ = std::max<uint64_t>(kShortestWindow, 2 * uint64_t{item_count_ / sampling_});
+  window_ = std::max<uint64_t>(kShortestWindow, kWindow * uint64_t{item_count_ / sampling_});
   for (uint32_t i = 0; i < kFixedKvEvicts; ++i) {
     policies_[i] = MakeFixed(i, item_count_, depth_cost_);
     shadows_.emplace_back(max_shadow_blocks_, max_path_,
@@ -115,10 +119,10 @@ void AdaptivePolicy::EndWindow() {
     report_.saved_at_switch = report_.saved;
     ++report_.switches;
   }
-  for (double& saved : saved_) saved *= 0.5;
-  asked_cost_ *= 0.5;
-  references_ *= 0.5;
-  sampled_references_ *= 0.5;
+  for (double& saved : saved_) saved *= kKept;
+  asked_cost_ *= kKept;
+  references_ *= kKept;
+  sampled_references_ *= kKept;
 }
 
 void AdaptivePolicy::Report(KvEviction* report) const {

@@ -8,10 +8,10 @@
 // blocks everything is in the sample: names cost little beside blocks, and a cache may well have
 // one family only (a common system prompt), which a smaller sample would have or miss as a whole.
 //
-// After each window, twice as many references as the cache has blocks, the policy that has saved
-// most in the last windows takes over if it leads the ruling one by more than kLead: less is noise,
-// and would switch to and fro. Thread: engine loop only; no allocation after construction. Source:
-// Waldspurger et al., ATC 2017 (scaled-down simulations by hash).
+// After each window, three times as many references as a shadow has blocks, the policy that has
+// saved most in the last windows takes over if it leads the ruling one by more than kLead: less is
+// noise, and would switch to and fro. Thread: engine loop only; no allocation after construction.
+// Source: Waldspurger et al., ATC 2017 (scaled-down simulations by hash).
 #ifndef KVASIR_KV_ADAPTIVE_POLICY_H_
 #define KVASIR_KV_ADAPTIVE_POLICY_H_
 
@@ -63,7 +63,7 @@ class AdaptivePolicy final : public EvictionPolicy {
   KvEvict ruling_ = KvEvict::kGdsf;
   std::array<std::unique_ptr<EvictionPolicy>, kFixedKvEvicts> policies_;  // Of the real blocks.
   std::vector<ShadowCache> shadows_;                                      // By KvEvict.
-  // Of the last windows; halved after each.
+  // Of the last windows, the older the less.
   std::array<double, kFixedKvEvicts> saved_{};
   double asked_cost_ = 0.0;
   double references_ = 0.0;          // Of all requests,

@@ -66,7 +66,7 @@ TEST(AdaptivePolicy, FollowsTheLoadAndSaysWhy) {
   EXPECT_GT(best - worst, 0.05) << "the load does not tell the policies apart";
   EXPECT_GT(adaptive.compute_saved(), best - 0.02);
   const KvEviction& why = adaptive.eviction;
-  EXPECT_GE(why.windows, 9000u * 12 / (2 * kCapacity) - 1);
+  EXPECT_GE(why.windows, 9000u * 12 / (3 * kCapacity) - 1);
   EXPECT_LE(why.switches, 6u) << "it oscillates";
   EXPECT_EQ(why.shadow_blocks, kCapacity);
   EXPECT_DOUBLE_EQ(why.sampled_share, 1.0);

@@ -28,7 +28,7 @@ struct KvEviction {
   KvEvict ruling = KvEvict::kLru;                    // Other than `policy` for kAdaptive only.
   std::array<uint64_t, kFixedKvEvicts> evictions{};  // Blocks, by the policy that ruled then.
   // kAdaptive: share of the prompts' compute that each policy would have saved in the last windows
-  // (a newer one counts twice the one before), and the same when it switched last.
+  // (older ones count less), and the same when it switched last.
   std::array<double, kFixedKvEvicts> saved{};
   std::array<double, kFixedKvEvicts> saved_at_switch{};
   KvEvict ruled_before = KvEvict::kLru;  // The last switch was from this one.
