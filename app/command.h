@@ -41,6 +41,7 @@ std::unique_ptr<Command> MakeBenchModelCommand();
 std::unique_ptr<Command> MakeBenchKernelsCommand();
 std::unique_ptr<Command> MakeBenchServeCommand();
 std::unique_ptr<Command> MakeBenchEvictCommand();
+std::unique_ptr<Command> MakeBenchStrategiesCommand();
 std::unique_ptr<Command> MakeInspectCommand();
 std::unique_ptr<Command> MakeLogitsCommand();
 std::unique_ptr<Command> MakePerplexityCommand();

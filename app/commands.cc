@@ -11,6 +11,7 @@ std::vector<std::unique_ptr<Command>> MakeCommands() {
   commands.push_back(MakeBenchKernelsCommand());
   commands.push_back(MakeBenchServeCommand());
   commands.push_back(MakeBenchEvictCommand());
+  commands.push_back(MakeBenchStrategiesCommand());
   commands.push_back(MakeInspectCommand());
   commands.push_back(MakeLogitsCommand());
   commands.push_back(MakePerplexityCommand());

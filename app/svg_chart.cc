@@ -109,6 +109,30 @@ std::string Path(const ChartSeries& series, const Scale& x, const Scale& y) {
   return path;
 }
 
+std::string ColourOf(const ChartSeries& series, size_t index) {
+  return series.colour.empty() ? fmt::format("{}", index) : series.colour;
+}
+
+// Axes with their grid; the chart is not closed yet.
+std::string Frame(const ChartAxes& axes, const Scale& x, const Scale& y) {
+  const double bottom = kHeight - kBottom;
+  std::string svg = Begin(kHeight, axes.y_label + " over " + axes.x_label);
+  AddXAxis(x, axes.x_label, bottom, &svg);
+  AddYAxis(y, axes.y_label, &svg);
+  svg += fmt::format("<path class=\"axis\" d=\"M{0:g} {1:g}V{2:g}H{3:g}\"/>\n", kLeft, kTop, bottom,
+                     kWidth - kRight);
+  return svg;
+}
+
+void AddLines(const std::vector<ChartSeries>& series, const Scale& x, const Scale& y,
+              std::string* svg) {
+  for (size_t i = 0; i < series.size(); ++i) {
+    if (series[i].points.empty()) continue;
+    *svg += fmt::format("<path class=\"line s{}\" d=\"{}\"><title>{}</title></path>\n",
+                        ColourOf(series[i], i), Path(series[i], x, y), EscapeXml(series[i].name));
+  }
+}
+
 }  // namespace
 
 std::string EscapeXml(std::string_view text) {
@@ -146,6 +170,7 @@ std::string LineChart(const ChartAxes& axes, const std::vector<ChartSeries>& ser
     }
   }
   if (x_high <= 0.0) return {};
+  if (axes.x_max > 0.0) x_high = axes.x_max;
   if (!axes.log_x) {
     x_low = 0.0;
   } else if (x_high < x_low * 4.0) {
@@ -157,15 +182,63 @@ std::string LineChart(const ChartAxes& axes, const std::vector<ChartSeries>& ser
   const double bottom = kHeight - kBottom;
   const Scale x(x_low, x_high, axes.log_x, kLeft, kWidth - kRight);
   const Scale y(0.0, y_high, false, bottom, kTop);
-  std::string svg = Begin(kHeight, axes.y_label + " over " + axes.x_label);
-  AddXAxis(x, axes.x_label, bottom, &svg);
-  AddYAxis(y, axes.y_label, &svg);
-  svg += fmt::format("<path class=\"axis\" d=\"M{0:g} {1:g}V{2:g}H{3:g}\"/>\n", kLeft, kTop, bottom,
-                     kWidth - kRight);
-  for (size_t i = 0; i < series.size(); ++i) {
-    if (series[i].points.empty()) continue;
-    svg += fmt::format("<path class=\"line s{}\" d=\"{}\"><title>{}</title></path>\n", i,
-                       Path(series[i], x, y), EscapeXml(series[i].name));
+  std::string svg = Frame(axes, x, y);
+  AddLines(series, x, y, &svg);
+  return svg + "</svg>\n";
+}
+
+std::string AreaChart(const ChartAxes& axes, const std::vector<ChartSeries>& layers,
+                      const std::vector<ChartSeries>& lines) {
+  if (layers.empty() || layers[0].points.empty()) return {};
+  const size_t count = layers[0].points.size();
+  // tops[i]: of the layers up to the running one, at point i.
+  std::vector<double> tops(count, 0.0);
+  double y_high = axes.y_max;
+  if (y_high <= 0.0) {
+    for (size_t i = 0; i < count; ++i) {
+      double sum = 0.0;
+      for (const ChartSeries& layer : layers) sum += layer.points[i].second;
+      y_high = std::max(y_high, sum);
+    }
+  }
+  if (y_high <= 0.0) y_high = 1.0;
+  const double x_high = axes.x_max > 0.0 ? axes.x_max : layers[0].points.back().first;
+  const Scale x(0.0, std::max(x_high, 1e-9), false, kLeft, kWidth - kRight);
+  const Scale y(0.0, y_high, false, kHeight - kBottom, kTop);
+  std::string svg = Frame(axes, x, y);
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    std::string up, down;
+    for (size_t i = 0; i < count; ++i) {
+      const double px = x.At(layers[layer].points[i].first);
+      down = fmt::format("L{:.1f} {:.1f}", px, y.At(tops[i])) + down;
+      tops[i] += layers[layer].points[i].second;
+      up += fmt::format("{}{:.1f} {:.1f}", i == 0 ? "M" : "L", px, y.At(tops[i]));
+    }
+    svg += fmt::format("<path class=\"f{}\" d=\"{}{}Z\"><title>{}</title></path>\n",
+                       ColourOf(layers[layer], layer), up, down, EscapeXml(layers[layer].name));
+  }
+  AddLines(lines, x, y, &svg);
+  return svg + "</svg>\n";
+}
+
+std::string BarChart(const std::vector<ValueBar>& bars, const std::string& label) {
+  constexpr double kRow = 22.0;
+  constexpr double kNames = 110.0;   // Of the bars, at their left,
+  constexpr double kNumbers = 64.0;  // and the numbers behind them.
+  double most = 0.0;
+  for (const ValueBar& bar : bars) most = std::max(most, bar.value);
+  if (most <= 0.0) return {};
+  const Scale x(0.0, most, false, kNames, kWidth - kNumbers);
+  std::string svg = Begin(kRow * static_cast<double>(bars.size()) + 4.0, label);
+  for (size_t i = 0; i < bars.size(); ++i) {
+    const double top = kRow * static_cast<double>(i) + 2.0;
+    svg += fmt::format(
+        "<text class=\"label\" x=\"{:g}\" y=\"{:g}\" text-anchor=\"end\">{}</text>"
+        "<rect class=\"f{}\" x=\"{:g}\" y=\"{:g}\" width=\"{:.1f}\" height=\"{:g}\" rx=\"3\"/>"
+        "<text class=\"label value\" x=\"{:.1f}\" y=\"{:g}\">{}</text>\n",
+        kNames - 8.0, top + 14.0, EscapeXml(bars[i].label), bars[i].colour, kNames, top,
+        std::max(x.At(bars[i].value) - kNames, 1.0), kRow - 4.0, x.At(bars[i].value) + 6.0,
+        top + 14.0, EscapeXml(bars[i].value_text));
   }
   return svg + "</svg>\n";
 }

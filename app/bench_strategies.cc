@@ -1,0 +1,343 @@
+// kvasir bench strategies: the same load with every way to keep KV.
+#include <fmt/chrono.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench_strategies_report.h"
+#include "command.h"
+#include "kernels/isa.h"
+#include "model_flags.h"
+#include "model_path.h"
+#include "option_values.h"
+#include "output.h"
+#include "terminal.h"
+
+namespace kvasir {
+namespace {
+
+constexpr uint32_t kMostRequests = 1'000'000;
+constexpr uint32_t kMostClients = 1024;
+constexpr uint32_t kMostTokens = 1'000'000;
+constexpr uint64_t kDefaultSeed = 1;
+
+std::vector<std::string> SplitList(const std::string& text) {
+  std::vector<std::string> items(1);
+  for (const char c : text) {
+    if (c == ';') {
+      items.emplace_back();
+    } else {
+      items.back() += c;
+    }
+  }
+  return items;
+}
+
+std::string StrategyNames() {
+  std::string names;
+  for (const KvStrategy strategy : AllKvStrategies()) {
+    if (!names.empty()) names += ",";
+    names += KvStrategyName(strategy);
+  }
+  return names;
+}
+
+StatusOr<std::vector<KvStrategy>> ParseStrategies(const std::string& text) {
+  std::vector<KvStrategy> strategies;
+  std::string name;
+  for (size_t begin = 0; begin <= text.size(); begin += name.size() + 1) {
+    name = text.substr(begin, text.find(',', begin) - begin);
+    const std::optional<KvStrategy> strategy = KvStrategyFromName(name);
+    if (!strategy.has_value()) {
+      return InvalidArgument("strategy '{}' is unknown; use {}", name, StrategyNames());
+    }
+    if (std::find(strategies.begin(), strategies.end(), *strategy) != strategies.end()) {
+      return InvalidArgument("{} is named twice", name);
+    }
+    strategies.push_back(*strategy);
+  }
+  return strategies;
+}
+
+// "f16,int8", and "k=int8,v=int4" as one of several after a semicolon: "f16;k=int8,v=int4".
+StatusOr<std::vector<KvTypes>> ParseTypesList(const std::string& text) {
+  std::vector<std::string> names;
+  for (const std::string& item : SplitList(text)) {
+    if (item.find('=') != std::string::npos) {
+      names.push_back(item);
+      continue;
+    }
+    for (size_t begin = 0; begin <= item.size(); begin += names.back().size() + 1) {
+      names.push_back(item.substr(begin, item.find(',', begin) - begin));
+    }
+  }
+  std::vector<KvTypes> all;
+  for (const std::string& name : names) {
+    KV_ASSIGN_OR_RETURN(const KvTypes types, ParseKvTypes(name));
+    if (std::find(all.begin(), all.end(), types) != all.end()) {
+      return InvalidArgument("{} is named twice", name);
+    }
+    all.push_back(types);
+  }
+  return all;
+}
+
+template <typename T>
+std::string ProblemOf(const StatusOr<T>& parsed) {
+  return parsed.ok() ? std::string() : std::string(MessageOf(parsed.status()));
+}
+
+std::string StrategiesProblem(const std::string& text) { return ProblemOf(ParseStrategies(text)); }
+std::string TypesProblem(const std::string& text) { return ProblemOf(ParseTypesList(text)); }
+
+std::string ScenarioProblem(const std::string& text) {
+  if (StrategyScenarioNamed(text).has_value()) return {};
+  return "must be shared, chat, unique or mixed, is " + text;
+}
+
+std::string EvictProblem(const std::string& text) {
+  if (KvEvictFromName(text).has_value()) return {};
+  return "must be lru, lfu, gdsf, s3fifo or adaptive, is " + text;
+}
+
+std::string CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line)) {
+    const size_t colon = line.find(": ");
+    if (line.compare(0, 10, "model name") == 0 && colon != std::string::npos) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "unknown CPU";
+}
+
+Status WritePage(const std::string& path, const std::string& page) {
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) return Internal("{}: cannot be written", path);
+  const bool written = std::fwrite(page.data(), 1, page.size(), file) == page.size();
+  const bool closed = std::fclose(file) == 0;
+  return written && closed ? OkStatus() : Internal("{}: cannot be written", path);
+}
+
+class BenchStrategiesCommand : public Command {
+ public:
+  std::vector<std::string> path() const override { return {"bench", "strategies"}; }
+  std::string description() const override {
+    return "Put the same load on every way to keep KV, and compare speed and memory";
+  }
+
+  void Register(Options& options) override {
+    AddModelPath(options, &flags_.path);
+    options.Add("--budget", &budget_, "KV memory that each strategy gets")
+        .Type("SIZE")
+        .Check(ByteSizeProblem)
+        .ShowDefault();
+    options.Add("--ctx", &context_tokens_, "Longest sequence in tokens")
+        .Type("N")
+        .Range(2, kMostTokens)
+        .ShowDefault();
+    options.Add("--scenario", &scenario_, "shared, chat, unique or mixed")
+        .Type("NAME")
+        .Check(ScenarioProblem)
+        .ShowDefault();
+    options.Add("--strategies", &strategies_, "Which ones")
+        .Type("LIST")
+        .Check(StrategiesProblem)
+        .ShowDefault();
+    options
+        .Add("--kv-types", &kv_types_,
+             "How keys and values are stored; f16;k=int8,v=int4 for types of their own")
+        .Type("LIST")
+        .Check(TypesProblem)
+        .ShowDefault();
+    options.Add("--kv-evict", &evict_, "What paged gives up first")
+        .Type("NAME")
+        .Check(EvictProblem)
+        .ShowDefault();
+    options.AddFlag("--json", &json_, "Print one JSON object");
+    options.Add("--html", &html_, "Write a page with tables and charts")
+        .Type("FILE")
+        .CommandLineOnly();
+    RegisterLoad(options);
+    options.Add("--threads", &flags_.threads, "Worker threads (default: all usable cores)")
+        .Type("N")
+        .Range(1, 1024)
+        .Group("Machine");
+    options.Add("--isa", &flags_.isa, "Instruction set: avx512, avx2 or scalar")
+        .Type("NAME")
+        .Check(IsaProblem)
+        .Group("Machine");
+  }
+
+  StatusOr<int> Run() override {
+    KV_ASSIGN_OR_RETURN(report_.budget_bytes, ParseByteSize(budget_));
+    KV_ASSIGN_OR_RETURN(const std::vector<KvStrategy> strategies, ParseStrategies(strategies_));
+    KV_ASSIGN_OR_RETURN(const std::vector<KvTypes> types, ParseTypesList(kv_types_));
+    KV_RETURN_IF_ERROR(CheckPageWritable());
+    flags_.context_tokens = context_tokens_;
+    OpenNeeds needs;
+    needs.max_rows = 16;  // Its own runner computes nothing here.
+    KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, needs));
+    LoadedModel& model = *opened.model;
+    KV_RETURN_IF_ERROR(Prepare(model));
+    CatchInterrupts();  // Not before: until now there is nothing to show.
+    const size_t runs = types.size() * strategies.size();
+    SayLength(runs);
+    for (const KvTypes type : types) {
+      for (const KvStrategy strategy : strategies) {
+        if (!report_.interrupted) report_.rows.push_back(RunOne(model, strategy, type, runs));
+      }
+    }
+    if (html_.has_value()) KV_RETURN_IF_ERROR(WritePage(*html_, ToHtml(report_)));
+    json_ ? PrintOut("{}", ToJson(report_)) : PrintTable(report_);
+    return ExitCode();
+  }
+
+ private:
+  void RegisterLoad(Options& options) {
+    const auto add = [&options](const char* name, std::optional<uint32_t>* value, double low,
+                                double high, const char* description) {
+      options.Add(name, value, description).Type("N").Range(low, high).Group("Load");
+    };
+    add("-n,--requests", &requests_, 1, kMostRequests,
+        "Requests of each run (default: the scenario's, as below)");
+    add("-c,--clients", &clients_, 1, kMostClients,
+        "Who ask at once, each again when it was answered");
+    add("--prefix-tokens", &prefix_tokens_, 0, kMostTokens, "Tokens that prompts have in common");
+    add("--tail-tokens", &tail_tokens_, 1, kMostTokens,
+        "Tokens of each request's own, on average; mixed: of a short one");
+    add("--output-tokens", &output_tokens_, 1, kMostTokens, "Tokens of an answer, on average");
+    add("--turns", &turns_, 1, 1000, "Turns of a conversation in chat");
+    options.Add("--seed", &seed_, "Of texts and lengths (1)").Type("N").Group("Load");
+    options
+        .Add("--prefill-rows", &prefill_rows_,
+             "Prompt tokens in a step beside running answers: fixed, so that counts repeat")
+        .Type("N")
+        .Range(1, 512)
+        .ShowDefault()
+        .Group("Load");
+  }
+
+  // Better known before minutes of load than after them.
+  Status CheckPageWritable() const {
+    if (!html_.has_value()) return OkStatus();
+    std::FILE* file = std::fopen(html_->c_str(), "ab");
+    if (file == nullptr) return Internal("{}: cannot be written", *html_);
+    std::fclose(file);
+    return OkStatus();
+  }
+
+  Status Prepare(LoadedModel& model) {
+    ScriptedLoad::Options load = ScriptedLoad::Defaults(*StrategyScenarioNamed(scenario_));
+    load.seed = seed_.value_or(kDefaultSeed);
+    load.requests = requests_.value_or(load.requests);
+    load.clients = std::min(clients_.value_or(load.clients), load.requests);
+    load.prefix_tokens = prefix_tokens_.value_or(load.prefix_tokens);
+    load.tail_tokens = tail_tokens_.value_or(load.tail_tokens);
+    load.output_tokens = output_tokens_.value_or(load.output_tokens);
+    load.turns = turns_.value_or(load.turns);
+    const uint64_t longest = ScriptedLoad::MostTokens(load);
+    if (longest > context_tokens_) {
+      return InvalidArgument("requests of this load may come to {} tokens, --ctx is {}", longest,
+                             context_tokens_);
+    }
+    report_.load = ScriptedLoad::Make(load, model.text().tokenizer());
+    report_.started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+    report_.model = flags_.path;
+    report_.machine = fmt::format("{}, {} threads, {}", CpuName(), model.team().worker_count(),
+                                  IsaName(ActiveIsa()));
+    report_.context_tokens = context_tokens_;
+    report_.block_tokens = model.kv().layout().block_tokens;
+    report_.prefill_rows = prefill_rows_;
+    report_.evict = *KvEvictFromName(evict_);
+    return OkStatus();
+  }
+
+  void SayLength(size_t runs) const {
+    if (!IsTerminal(STDERR_FILENO)) return;
+    PrintError(
+        "{} runs of {} requests: {} prompt and {} answer tokens each; the first one shows "
+        "how long it takes\n",
+        runs, report_.load.request_count, report_.load.prompt_tokens, report_.load.output_tokens);
+  }
+
+  StrategyRow RunOne(LoadedModel& model, KvStrategy strategy, KvTypes types, size_t runs) {
+    StrategyRow row;
+    row.strategy = strategy;
+    row.types = types;
+    StrategyRunOptions options;
+    options.strategy = strategy;
+    options.types = types;
+    options.evict = report_.evict;
+    options.budget_bytes = report_.budget_bytes;
+    options.context_tokens = context_tokens_;
+    options.prefill_rows = prefill_rows_;
+    const std::string left = report_.rows.empty()
+                                 ? std::string()
+                                 : fmt::format(", about {:.0f} s left",
+                                               spent_s_ / static_cast<double>(report_.rows.size()) *
+                                                   static_cast<double>(runs - report_.rows.size()));
+    ProgressBar bar(fmt::format("{} of {}: {} {}{}", report_.rows.size() + 1, runs,
+                                KvStrategyName(strategy), KvTypesName(types), left));
+    const double start = NowSeconds();
+    StatusOr<StrategyOutcome> outcome =
+        RunStrategy(model, report_.load, options, [&](double share) {
+          bar.Update(share);
+          return !Interrupted().load();
+        });
+    spent_s_ += NowSeconds() - start;
+    if (!outcome.ok()) {
+      row.problem = MessageOf(outcome.status());
+      return row;
+    }
+    row.outcome = *std::move(outcome);
+    report_.interrupted = row.outcome.interrupted;
+    Summarise(&row);
+    return row;
+  }
+
+  int ExitCode() const {
+    if (report_.interrupted) return kExitInterrupted;
+    if (FindDifference(report_).has_value()) return kExitFailure;
+    const auto ok = [](const StrategyRow& row) { return row.ok(); };
+    // Not one of them could be run: that is what was asked for, not this machine.
+    return std::any_of(report_.rows.begin(), report_.rows.end(), ok) ? kExitOk : kExitUsage;
+  }
+
+  ModelFlags flags_;
+  std::string budget_ = "256MiB";
+  uint32_t context_tokens_ = 2048;
+  std::string scenario_ = "mixed";
+  std::string strategies_ = StrategyNames();
+  std::string kv_types_ = "f16,int8,int4";
+  std::string evict_ = std::string(KvEvictName(KvCache::Options().evict));
+  bool json_ = false;
+  std::optional<std::string> html_;
+  std::optional<uint32_t> requests_;
+  std::optional<uint32_t> clients_;
+  std::optional<uint32_t> prefix_tokens_;
+  std::optional<uint32_t> tail_tokens_;
+  std::optional<uint32_t> output_tokens_;
+  std::optional<uint32_t> turns_;
+  std::optional<uint64_t> seed_;
+  uint32_t prefill_rows_ = 128;
+  StrategiesReport report_;
+  double spent_s_ = 0.0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeBenchStrategiesCommand() {
+  return std::make_unique<BenchStrategiesCommand>();
+}
+
+}  // namespace kvasir
