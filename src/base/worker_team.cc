@@ -70,7 +70,10 @@ StatusOr<std::unique_ptr<WorkerTeam>> WorkerTeam::Create(int worker_count) {
 }
 
 WorkerTeam::WorkerTeam(int worker_count, NotStarted)
-    : worker_count_(worker_count), policy_(worker_count) {
+    : worker_count_(worker_count),
+      near_(std::make_unique<NearCounter[]>(
+          static_cast<size_t>(worker_count > 0 ? worker_count : 0))),
+      policy_(worker_count) {
   KV_CHECK_GE(worker_count, 1);
   KV_CHECK_LE(static_cast<uint32_t>(worker_count), kMostWorkers);
 }

@@ -2,7 +2,7 @@
 //
 // Run(program) executes program(worker) on every worker, the caller being worker 0, and returns
 // when all have finished. Inside, workers meet at Barrier() and share out loops with For(): units
-// are claimed from an atomic counter, not split statically, so a foreign process that takes one
+// are claimed from atomic counters, not split statically, so a foreign process that takes one
 // core slows the team by its share only. Which worker takes which unit never changes a result.
 //
 // Waiting spins briefly (a barrier inside a forward pass is microseconds away), then yields, then
@@ -66,6 +66,26 @@ class WorkerTeam {
     }
   }
 
+  // Claim for units that are read one after the other: each worker has a range of neighbours, and
+  // takes from others' ranges only when its own is used up, so that memory is read in long runs.
+  // REQUIRES: as Claim; worker is the caller's own number.
+  template <typename Body>
+  void ClaimNear(int worker, uint32_t unit_count, uint32_t grain, Body&& body) {
+    const uint32_t phase = phase_.load(std::memory_order_relaxed);
+    const uint64_t grains = (uint64_t{unit_count} + grain - 1) / grain;
+    for (uint32_t i = 0; i < active_; ++i) {
+      const uint32_t owner = (static_cast<uint32_t>(worker) + i) % active_;
+      const uint32_t first = static_cast<uint32_t>(grains * owner / active_);
+      const uint32_t count = static_cast<uint32_t>(grains * (owner + 1) / active_) - first;
+      while (true) {
+        const uint32_t taken = TakeNear(owner, phase, count);
+        if (taken == count) break;
+        const uint32_t begin = (first + taken) * grain;
+        body(begin, unit_count - begin < grain ? unit_count : begin + grain);
+      }
+    }
+  }
+
   // Claim, then Barrier.
   template <typename Body>
   void For(uint32_t unit_count, uint32_t grain, Body&& body) {
@@ -104,8 +124,23 @@ class WorkerTeam {
     return claims_[phase_.load(std::memory_order_relaxed) & 1].next;
   }
 
+  // The next of `count` grains of a worker's range, or `count`: none are left.
+  uint32_t TakeNear(uint32_t owner, uint32_t phase, uint32_t count) {
+    std::atomic<uint64_t>& taken = near_[owner].taken;
+    uint64_t seen = taken.load(std::memory_order_relaxed);
+    while (true) {
+      const uint32_t next = seen >> 32 == phase ? static_cast<uint32_t>(seen) : 0;
+      if (next >= count) return count;
+      const uint64_t after = uint64_t{phase} << 32 | (next + 1);
+      if (taken.compare_exchange_weak(seen, after, std::memory_order_relaxed)) return next;
+    }
+  }
+
   struct alignas(64) ClaimCounter {
     std::atomic<uint32_t> next{0};
+  };
+  struct alignas(64) NearCounter {
+    std::atomic<uint64_t> taken{0};  // Above: the phase it counts in; another one's is 0.
   };
 
   const int worker_count_;
@@ -113,8 +148,9 @@ class WorkerTeam {
   alignas(64) std::atomic<uint32_t> phase_{0};  // Barriers passed; also what waiters sleep on.
   std::atomic<uint32_t> sleepers_{0};           // Waiters in the futex; none: nobody is woken.
   ClaimCounter claims_[2];
-  std::atomic<uint64_t> stalled_ns_{0};  // Waited at barriers after the spin, all workers.
-  uint32_t active_ = 1;                  // Workers of the running program.
+  const std::unique_ptr<NearCounter[]> near_;  // One a worker.
+  std::atomic<uint64_t> stalled_ns_{0};        // Waited at barriers after the spin, all workers.
+  uint32_t active_ = 1;                        // Workers of the running program.
   WorkerCountPolicy policy_;
   // Idle workers sleep on it. Low bits: workers of the program less one; above: programs started,
   // so that a worker that slept through programs without it cannot take one for another.

@@ -33,6 +33,47 @@ TEST(WorkerTeam, PhasesSeeAllWritesOfThePhaseBefore) {
   }
 }
 
+// Every unit once, whoever takes it, phase after phase; a worker that is late loses its range to
+// the others.
+TEST(WorkerTeam, NearClaimsCoverAllUnitsOnce) {
+  for (const int workers : {1, 2, 3, 5}) {
+    WorkerTeam team(workers);
+    for (const uint32_t units : {0u, 1u, 2u, 7u, 97u}) {
+      for (const uint32_t grain : {1u, 2u, 5u, 200u}) {
+        std::vector<std::atomic<int>> taken(units);
+        team.Run([&](int worker) {
+          for (int phase = 0; phase < 3; ++phase) {
+            if (worker == phase) std::this_thread::sleep_for(std::chrono::microseconds(200));
+            team.ClaimNear(worker, units, grain, [&](uint32_t begin, uint32_t end) {
+              EXPECT_EQ(begin % grain, 0u);
+              EXPECT_LE(end - begin, grain);
+              for (uint32_t i = begin; i < end; ++i) ++taken[i];
+            });
+            team.Barrier();
+          }
+        });
+        for (uint32_t i = 0; i < units; ++i) {
+          EXPECT_EQ(taken[i].load(), 3) << workers << " " << units << " " << grain << " " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(WorkerTeam, NearClaimsOfAWorkerAreNeighbours) {
+  WorkerTeam team(2);
+  std::vector<uint32_t> begins;  // Of worker 1, while worker 0 has not begun.
+  std::atomic<bool> done{false};
+  team.Run([&](int worker) {
+    while (worker == 0 && !done) std::this_thread::yield();
+    team.ClaimNear(worker, 20, 3, [&](uint32_t begin, uint32_t) {
+      if (worker == 1) begins.push_back(begin);
+    });
+    done = true;
+  });
+  EXPECT_EQ(begins, (std::vector<uint32_t>{9, 12, 15, 18, 0, 3, 6}));
+}
+
 TEST(WorkerTeam, EveryWorkerRunsTheProgramOnce) {
   WorkerTeam team(4);
   std::atomic<int> calls[4] = {};

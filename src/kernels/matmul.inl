@@ -159,7 +159,8 @@ void PanelDirect(const MatMulArgs& args, const TileSplit& split, uint32_t tile, 
   const uint32_t blocks = args.cols / 32;
   const uint32_t row = TileStart(split, tile);
   const uint32_t tile_rows = split.base + (tile < split.longer ? 1 : 0);
-  const unsigned char* end = args.weights + args.panel_end * args.panel_bytes;
+  // Beyond the panels asked for: who shares out a matrix takes the next ones next, as a rule.
+  const unsigned char* end = args.weights + (args.out_rows + 15) / 16 * args.panel_bytes;
   kDirectTiles<F>[tile_rows - 1](weights, args.quantized + size_t{row} * blocks * kRecordBytes,
                                  blocks, tile == 0 ? end : weights, acc);
   StoreTile(args, panel * 16, LanesOf(args, panel, 1), row, tile_rows, acc, 16);

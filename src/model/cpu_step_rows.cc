@@ -110,7 +110,8 @@ void CpuStep::Multiply(int worker, StepPhase phase, const Activations& input,
   uint32_t grain = std::clamp(panels / claims, 1u, 64u);
   // Big tiles are computed two panels side by side (kernels/matmul.h).
   if (input.rows > kTileRows) grain = (grain + 1) / 2 * 2;
-  Share(worker, phase, panels, grain, [&](uint32_t begin, uint32_t end) {
+  // Of neighbours, so that each worker reads one run of the weights.
+  team_.ClaimNear(worker, panels, grain, [&](uint32_t begin, uint32_t end) {
     uint32_t first = 0;
     for (const Product& product : products) {
       const uint32_t count = product.matrix->panel_count();
@@ -125,14 +126,15 @@ void CpuStep::Multiply(int worker, StepPhase phase, const Activations& input,
       first += count;
     }
   });
+  EndPhase(worker, phase);
 }
 
 namespace {
 
-// Panels [begin, begin + count) of a matrix as a matrix of their own.
-PackedMatrix PanelsOf(const PackedMatrix& matrix, uint32_t begin, uint32_t count) {
+// The panels of a matrix from `begin` on as a matrix of their own.
+PackedMatrix PanelsFrom(const PackedMatrix& matrix, uint32_t begin) {
   PackedMatrix part = matrix;
-  part.rows = count * kPanelRows;
+  part.rows -= begin * kPanelRows;
   part.bytes += begin * PackedPanelBytes(matrix.format, matrix.cols);
   return part;
 }
@@ -149,7 +151,7 @@ void CpuStep::GateUpBlocks(int worker, const LayerWeights& layer, uint32_t begin
   const uint32_t width = (end - begin) * kActivationBlock;
   const uint32_t panels = (end - begin) * kPanels;
   for (const auto& [matrix, out] : {std::pair(&layer.gate, own.gate), {&layer.up, own.up}}) {
-    MatMulPanels(PanelsOf(*matrix, begin * kPanels, panels), input, 0, panels, Store::kAssign, out,
+    MatMulPanels(PanelsFrom(*matrix, begin * kPanels), input, 0, panels, Store::kAssign, out,
                  width);
     Moved(worker).weights += panels * PackedPanelBytes(matrix->format, matrix->cols);
   }
@@ -171,8 +173,9 @@ void CpuStep::GateUp(int worker, const LayerWeights& layer) {
     const uint32_t claims = static_cast<uint32_t>(team_.worker_count()) * 8;
     grain = std::clamp(blocks / claims, 1u, uint32_t{kSmallGateCols / kActivationBlock});
   }
-  Share(worker, StepPhase::kGateUp, blocks, grain,
-        [&](uint32_t begin, uint32_t end) { GateUpBlocks(worker, layer, begin, end); });
+  team_.ClaimNear(worker, blocks, grain,
+                  [&](uint32_t begin, uint32_t end) { GateUpBlocks(worker, layer, begin, end); });
+  EndPhase(worker, StepPhase::kGateUp);
 }
 
 // Blocks of logits, and the notes of them while they lie in the nearest cache.
@@ -221,8 +224,9 @@ void CpuStep::ProjectLogits(int worker) {
   }
   const uint32_t blocks = static_cast<uint32_t>(LogitsBlocks(config_.vocab_size));
   const uint32_t claims = static_cast<uint32_t>(team_.worker_count()) * 16;
-  Share(worker, StepPhase::kHead, blocks, std::clamp(blocks / claims, 1u, 2u),
-        [&](uint32_t begin, uint32_t end) { ProjectBlocks(worker, input, begin, end); });
+  team_.ClaimNear(worker, blocks, std::clamp(blocks / claims, 1u, 2u),
+                  [&](uint32_t begin, uint32_t end) { ProjectBlocks(worker, input, begin, end); });
+  EndPhase(worker, StepPhase::kHead);
 }
 
 }  // namespace kvasir
