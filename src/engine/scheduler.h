@@ -8,26 +8,20 @@
 // step moves computed towards known within the step's rows. Rules (docs/SCHEDULING.md has the
 // reasons):
 //  - Admission, in this order: priority (lower first; waiting improves it by one per ageing_us, up
-//  to the best
-//    priority that is waiting or running), fewest running sequences of its tenant, first come
-//    first. A request whose next block is being computed by a running sequence waits for it,
-//    holding nothing (in-flight dedupe, where the KV strategy shares with running sequences);
-//    others pass it by. One that does not fit the KV memory holds up those behind it.
-//  - At max_batch, and when a block is needed, the sequence that ranks worst makes way
-//  (preemption): it
-//    publishes what it computed and goes back to the queue with its old place. Admitted by ageing,
-//    it keeps the better rank.
-//  - Within a step, sequences one token behind go first, each one row. What the step has left for
-//  longer
-//    ones goes to the shortest remainder first, unless one has waited longer than
-//    prefill_ageing_us. While streams run the remainder is bounded by step_target_us and
-//    step_stretch (predicted) or by prefill_chunk.
+//    to the best that waits or runs), fewest running sequences of its tenant, first come first. A
+//    request whose next block is being computed by a running sequence waits for it, holding nothing
+//    (in-flight dedupe, where the KV strategy shares with running sequences); others pass it by.
+//    One that does not fit the KV memory holds up those behind it.
+//  - At max_batch, and when KV memory is needed, the sequence that ranks worst makes way: it
+//    publishes what it computed and goes back to the queue with its old place (preemption).
+//    Admitted by ageing, it keeps the better rank.
+//  - Within a step, sequences one token behind go first, each one row. What the step has left goes
+//    to the shortest remainder first, unless one has waited longer than prefill_ageing_us. While
+//    streams run it is bounded by step_target_us and step_stretch (predicted) or prefill_chunk.
 //  - Rows that prompts do not want may verify drafts (engine/drafter.h): a stream then moves by
-//  several
-//    tokens in a step, the same as without. Drafts never preempt anybody.
-//  - choice_count > 1: choice 0 reads the prompt, the others are forked from it and share its
-//  blocks; those
-//    that find no place wait in the queue and match the prompt in the cache.
+//    several tokens in a step, the same as without. Drafts never preempt anybody.
+//  - choice_count > 1: choice 0 reads the prompt, the others are forked from it; those that find no
+//    place wait in the queue and match the prompt in the cache.
 //
 // Invariant: every submitted request ends exactly once, by Plan or by Commit.
 // Thread: engine thread. Steady decoding allocates nothing but the events' text.

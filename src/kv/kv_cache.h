@@ -11,7 +11,8 @@
 //  - Reuse is exact: Open gives KV that was computed for the very same tokens, or none.
 //  - The memory is sized at Create and never grows.
 // Addresses in a table may change at Reserve and Commit (a copy, a move, or a twin already cached),
-// so read the table after Reserve and forget it at Commit.
+// and in contiguous strategies at Open, Fork and Reserve of any sequence (moves that make room). So
+// read the tables when all of a step is reserved, and forget them at its first Commit.
 // Thread: engine loop only. After Create nothing allocates on the heap.
 #ifndef KVASIR_KV_KV_CACHE_H_
 #define KVASIR_KV_KV_CACHE_H_

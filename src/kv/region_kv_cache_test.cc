@@ -186,6 +186,23 @@ TEST(DynamicKvCache, CompactionMakesRoomForWhatWouldFit) {
   EXPECT_FALSE(cache->Open(kRoot, Prompt(8, 60), 100).has_value()) << "that does not fit";
 }
 
+// A choice is forked while the others of the step have their new KV, but have not committed it.
+TEST(DynamicKvCache, WhatIsWrittenButNotCommittedIsMovedToo) {
+  const auto cache = Make(KvStrategy::kDynamic, 24);
+  const auto hole = cache->Open(kRoot, Prompt(1, 20), 128);
+  const auto id = cache->Open(kRoot, Prompt(2, 30), 80);
+  ASSERT_TRUE(Compute(*cache, *id, Prompt(2, 30)));
+  cache->Close(*hole);
+  const std::vector<TokenId> tokens = Prompt(2, 70);
+  const std::vector<uint64_t> digests = PrefixDigests(0, tokens);
+  ASSERT_TRUE(cache->Reserve(*id, 40));
+  WriteDigests(*cache, *id, std::span(digests).subspan(30));
+  ASSERT_TRUE(cache->Open(kRoot, Prompt(3, 20), 16 * 17).has_value());
+  EXPECT_GT(cache->counters().moves, 0u);
+  cache->Commit(*id, std::span(tokens).subspan(30));
+  CheckDigests(*cache, *id, digests);
+}
+
 // Blocks of 8 MiB: one region of a few of them is more than a call may move.
 TEST(DynamicKvCache, OneCallMovesABoundedNumberOfBytesWhileOthersRun) {
   const auto cache = Make(KvStrategy::kDynamic, 40, 1024, /*layers=*/32);
