@@ -61,6 +61,7 @@ Status BenchLoad::StepOnce(size_t first, size_t end, uint32_t rows, bool logits)
     for (uint32_t group = 0; group < kv.layout().group_count(); ++group) {
       sequence.blocks[group] = kv.table(ids_[i], group).addresses();
     }
+    sequence.tail = kv.tail(ids_[i]);
   }
   model_.runner().Run(batch_);
   for (size_t i = first; i < end; ++i) kv.Commit(ids_[i], tokens_[i]);

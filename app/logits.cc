@@ -157,6 +157,7 @@ class LogitsCommand : public Command {
     for (uint32_t group = 0; group < kv.layout().group_count(); ++group) {
       sequence.blocks[group] = kv.table(id, group).addresses();
     }
+    sequence.tail = kv.tail(id);
     model.runner().Run(batch);
     kv.Commit(id, chunk);
     for (auto at = first; at != wanted.end() && *at < start + rows; ++at) {

@@ -30,6 +30,16 @@ std::optional<uint64_t> AvailableMemoryBytes() {
   return std::nullopt;
 }
 
+std::string KvEvictProblem(const std::string& text) {
+  if (KvEvictFromName(text).has_value()) return {};
+  return "must be lru, lfu, gdsf, s3fifo or adaptive, is " + text;
+}
+
+std::string KvTypeProblem(const std::string& text) {
+  if (ParseKvTypes(text).ok()) return {};
+  return "must be f16, int8 or int4, or both like k=int8,v=int4, is " + text;
+}
+
 std::string StrategyProblem(const std::string& text) {
   if (KvStrategyFromName(text).has_value()) return "";
   std::string names;
@@ -38,11 +48,6 @@ std::string StrategyProblem(const std::string& text) {
     names += KvStrategyName(strategy);
   }
   return "'" + text + "' is unknown; the strategies are " + names;
-}
-
-std::string KvEvictProblem(const std::string& text) {
-  if (KvEvictFromName(text).has_value()) return {};
-  return "must be lru, lfu, gdsf, s3fifo or adaptive, is " + text;
 }
 
 StatusOr<LoadedModelOptions> LoadOptions(const ModelFlags& flags, const OpenNeeds& needs) {
@@ -58,6 +63,7 @@ StatusOr<LoadedModelOptions> LoadOptions(const ModelFlags& flags, const OpenNeed
   options.limits.max_logits_rows = std::max(needs.max_logits_rows, needs.max_sequences);
   // The option's check has seen that it is one.
   options.kv_evict = KvEvictFromName(flags.kv_evict).value_or(options.kv_evict);
+  KV_ASSIGN_OR_RETURN(options.kv_types, ParseKvTypes(flags.kv_type));
   if (!flags.kv_memory.empty()) {
     KV_ASSIGN_OR_RETURN(options.kv_bytes, ParseByteSize(flags.kv_memory));
     // The system would grant it now, and kill the program when it is used.
@@ -97,6 +103,13 @@ void ModelFlags::Register(Options& options) {
   options.Add("--kv-memory", &kv_memory, "Limit of the KV cache, such as 512M or 2G")
       .Type("SIZE")
       .Check(ByteSizeProblem)
+      .Group("Machine");
+  options
+      .Add("--kv-type", &kv_type,
+           "How keys and values are stored: f16, int8, int4, or both like k=int8,v=int4")
+      .Type("TYPE")
+      .Check(KvTypeProblem)
+      .ShowDefault()
       .Group("Machine");
   options
       .Add("--kv-evict", &kv_evict,

@@ -90,6 +90,7 @@ StatusOr<std::string_view> Generation::Step() {
   for (uint32_t group = 0; group < kv.layout().group_count(); ++group) {
     row.blocks[group] = kv.table(id_, group).addresses();
   }
+  row.tail = kv.tail(id_);
 
   const TimeUs start = clock_.Now();
   runner.Run(batch_);

@@ -36,18 +36,21 @@ StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& co
   const uint64_t spare = options.kv_strategy == KvStrategy::kStatic ? 0 : 1;
   const uint64_t sequence_blocks = (wanted_context + block_tokens - 1) / block_tokens + spare;
   const uint64_t wanted_blocks = sequence_blocks * options.max_sequences;
-  const uint64_t bytes = options.kv_bytes != 0
-                             ? options.kv_bytes
-                             : std::min(wanted_blocks * block_bytes, options.kv_bytes_cap);
-  const uint64_t blocks = std::min<uint64_t>(bytes / block_bytes, UINT32_MAX - 1);
+  const uint64_t tail_bytes = TailStore::SlotBytes(layout) * options.max_sequences;
+  const uint64_t bytes = options.kv_bytes != 0 ? options.kv_bytes
+                                               : std::min(wanted_blocks * block_bytes + tail_bytes,
+                                                          options.kv_bytes_cap);
+  const uint64_t block_room = bytes > tail_bytes ? bytes - tail_bytes : 0;
+  const uint64_t blocks = std::min<uint64_t>(block_room / block_bytes, UINT32_MAX - 1);
   if (blocks < 1 + spare) {
     return InvalidArgument("KV memory of {} bytes is too small; this model needs at least {}",
-                           bytes, (1 + spare) * block_bytes);
+                           bytes, (1 + spare) * block_bytes + tail_bytes);
   }
   const uint64_t most_context = (blocks - spare) * block_tokens;
   if (options.context_tokens > most_context) {
     return InvalidArgument("a context of {} tokens needs {} bytes of KV memory, there are {}",
-                           options.context_tokens, sequence_blocks * block_bytes, bytes);
+                           options.context_tokens, sequence_blocks * block_bytes + tail_bytes,
+                           bytes);
   }
   return KvSize{static_cast<uint32_t>(blocks),
                 static_cast<uint32_t>(std::min(wanted_context, most_context))};
@@ -74,7 +77,8 @@ StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Load(std::span<const std::by
                            model->text_->tokenizer().vocab_size(), model->config_.vocab_size);
   }
   // Before the weights: a wish that cannot be granted is refused before the long part.
-  const KvLayout layout = KvLayoutFor(model->config_, options.block_tokens);
+  const KvLayout layout = KvLayoutFor(model->config_, options.block_tokens, options.kv_types);
+  KV_RETURN_IF_ERROR(layout.Validate());
   KV_RETURN_IF_ERROR(SizeKv(options, model->config_, layout).status());
 
   KV_ASSIGN_OR_RETURN(model->team_, WorkerTeam::Create(options.thread_count));
@@ -83,7 +87,7 @@ StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Load(std::span<const std::by
   model->weights_ = std::make_unique<Weights>(std::move(weights));
   KV_ASSIGN_OR_RETURN(model->runner_,
                       CpuModelRunner::Create(model->config_, *model->weights_, options.block_tokens,
-                                             options.limits, *model->team_));
+                                             options.limits, *model->team_, options.kv_types));
   KV_RETURN_IF_ERROR(model->CreateKv(options));
   return model;
 }

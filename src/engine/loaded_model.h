@@ -37,6 +37,7 @@ struct LoadedModelOptions {
   // kv_bytes_cap. Strategy static has as many slots as regions of the longest sequence fit.
   uint64_t kv_bytes = 0;
   uint64_t kv_bytes_cap = UINT64_MAX;
+  KvTypes kv_types;
   KvEvict kv_evict = KvCache::Options().evict;
   uint32_t max_sequences = 1;
   StepLimits limits;

@@ -165,6 +165,7 @@ Status PerplexityMeter::ComputeChunk(const Subject& subject, SequenceId id,
   for (uint32_t group = 0; group < kv.layout().group_count(); ++group) {
     sequence.blocks[group] = kv.table(id, group).addresses();
   }
+  sequence.tail = kv.tail(id);
   subject.runner->Run(batch);
   kv.Commit(id, chunk);
   return OkStatus();

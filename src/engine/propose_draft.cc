@@ -11,7 +11,7 @@ bool ProposeDraft(const Sequence& sequence, const KvCache& kv, SequenceId id,
   KV_CHECK(!sequence.finished());
   draft->count = 0;
   // A step adds a token of its own: guesses beyond the last one that may come are of no use.
-  const uint32_t most = std::min(sequence.room() - 1, kMaxDraftTokens);
+  const uint32_t most = std::min({sequence.room() - 1, kMaxDraftTokens, kv.most_guessed_rows(id)});
   if (most == 0) return false;
   if (*drafter == nullptr) *drafter = std::make_unique<Drafter>(sequence.max_tokens());
   const std::span<const TokenId> known = sequence.known();

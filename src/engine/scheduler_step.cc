@@ -161,6 +161,7 @@ void Scheduler::FillBlocks() {
     for (uint32_t group = 0; group < kv_.layout().group_count(); ++group) {
       plan_.batch.sequences[i].blocks[group] = kv_.table(planned_[i]->kv, group).addresses();
     }
+    plan_.batch.sequences[i].tail = kv_.tail(planned_[i]->kv);
   }
 }
 

@@ -34,38 +34,91 @@ inline uint16_t SlotValue(uint64_t digest, uint32_t group, uint32_t layer, uint3
   return static_cast<uint16_t>(Mix64(digest + place) >> (channel % 4 * 16));
 }
 
-// Calls visit(address of a 16-bit element, its value) for all of one slot.
+// Whether a layout is one of those that these functions know: f16, or keys staged as int4.
+inline bool DigestsFit(const KvLayout& layout) {
+  return layout.types.v == KvType::kF16 && (layout.types.k == KvType::kF16 || layout.staged());
+}
+
+// Of a quantized K unit a few values of each token stand for all.
+inline constexpr uint32_t kStagedChannels = 4;
+
+// Calls visit(address of a 16-bit element, its value) for the keys of one slot of a block, or
+// (`tail`) of a sequence's tail.
 template <typename Visit>
-void VisitSlot(const KvLayout& layout, uint32_t group, std::byte* block, uint32_t slot,
+void VisitKeys(const KvLayout& layout, uint32_t group, std::byte* memory, uint32_t slot, bool tail,
                uint64_t digest, Visit&& visit) {
   const KvGroup& g = layout.groups[group];
-  const uint32_t unit = slot / kKvUnitTokens;
   const uint32_t lane = slot % kKvUnitTokens;
-  const size_t unit_elements = size_t{g.head_dim} * kKvUnitTokens;
+  const bool packed = layout.staged() && !tail;
   for (uint32_t layer = 0; layer < g.layers.size(); ++layer) {
     for (uint32_t head = 0; head < g.kv_heads; ++head) {
-      std::byte* const k = block + layout.k_offset(group, layer, head);
+      std::byte* unit = memory;
+      if (tail) {
+        unit += layout.tail_offset(group, layer, head);
+      } else {
+        unit +=
+            layout.k_offset(group, layer, head) + slot / kKvUnitTokens * layout.k_unit_bytes(group);
+      }
+      for (uint32_t c = 0; c < (packed ? kStagedChannels : g.head_dim); ++c) {
+        const uint32_t at = packed ? lane * kStagedChannels + c : c * kKvUnitTokens + lane;
+        visit(unit + 2 * at, SlotValue(digest, group, layer, head, c, true));
+      }
+    }
+  }
+}
+
+template <typename Visit>
+void VisitValues(const KvLayout& layout, uint32_t group, std::byte* block, uint32_t slot,
+                 uint64_t digest, Visit&& visit) {
+  const KvGroup& g = layout.groups[group];
+  for (uint32_t layer = 0; layer < g.layers.size(); ++layer) {
+    for (uint32_t head = 0; head < g.kv_heads; ++head) {
       std::byte* const v = block + layout.v_offset(group, layer, head);
       for (uint32_t c = 0; c < g.head_dim; ++c) {
-        visit(k + 2 * (unit * unit_elements + c * kKvUnitTokens + lane),
-              SlotValue(digest, group, layer, head, c, true));
-        visit(v + 2 * (unit * unit_elements + size_t{lane} * g.head_dim + c),
+        visit(v + 2 * (size_t{slot} * g.head_dim + c),
               SlotValue(digest, group, layer, head, c, false));
       }
     }
   }
 }
 
+// What the forward pass does to the unit of keys that ends at `end`: from the tail to its block.
+inline void QuantizeDigests(const KvCache& cache, SequenceId id, uint32_t group, uint32_t end) {
+  const KvLayout& layout = cache.layout();
+  const KvTail tail = cache.tail(id);
+  for (uint32_t position = end - kKvUnitTokens; position < end; ++position) {
+    std::vector<std::byte*> from;
+    VisitKeys(layout, group, tail.memory[group], position, true, 0,
+              [&](std::byte* at, uint16_t) { from.push_back(at); });
+    std::byte* const block = cache.table(id, group).addresses()[position / layout.block_tokens];
+    ASSERT_NE(block, nullptr);
+    size_t index = 0;
+    VisitKeys(layout, group, block, position % layout.block_tokens, false, 0,
+              [&](std::byte* to, uint16_t) {
+                const size_t dim = layout.groups[group].head_dim;
+                std::memcpy(to, from[index / kStagedChannels * dim + index % kStagedChannels], 2);
+                ++index;
+              });
+  }
+}
+
 // What the forward pass does to positions [computed, computed + digests.size()).
 inline void WriteDigests(const KvCache& cache, SequenceId id, std::span<const uint64_t> digests) {
-  const uint32_t block_tokens = cache.layout().block_tokens;
-  for (uint32_t group = 0; group < cache.layout().group_count(); ++group) {
+  const KvLayout& layout = cache.layout();
+  ASSERT_TRUE(DigestsFit(layout));
+  const auto write = [](std::byte* to, uint16_t value) { std::memcpy(to, &value, sizeof(value)); };
+  const KvTail tail = cache.tail(id);
+  for (uint32_t group = 0; group < layout.group_count(); ++group) {
     for (uint32_t i = 0; i < digests.size(); ++i) {
       const uint32_t position = cache.computed(id) + i;
-      std::byte* const block = cache.table(id, group).addresses()[position / block_tokens];
+      const bool begins = position % kKvUnitTokens == 0 && (i > 0 || tail.complete);
+      if (layout.staged() && begins) QuantizeDigests(cache, id, group, position);
+      std::byte* const block = cache.table(id, group).addresses()[position / layout.block_tokens];
       ASSERT_NE(block, nullptr);
-      VisitSlot(cache.layout(), group, block, position % block_tokens, digests[i],
-                [](std::byte* to, uint16_t value) { std::memcpy(to, &value, sizeof(value)); });
+      const uint32_t slot = position % layout.block_tokens;
+      std::byte* const keys = layout.staged() ? tail.memory[group] : block;
+      VisitKeys(layout, group, keys, slot, layout.staged(), digests[i], write);
+      VisitValues(layout, group, block, slot, digests[i], write);
     }
   }
 }
@@ -73,20 +126,30 @@ inline void WriteDigests(const KvCache& cache, SequenceId id, std::span<const ui
 // Whether every slot that the query at position computed(id) may read holds its digest.
 // `digests` are those of the sequence's tokens.
 inline void CheckDigests(const KvCache& cache, SequenceId id, std::span<const uint64_t> digests) {
-  const uint32_t block_tokens = cache.layout().block_tokens;
+  const KvLayout& layout = cache.layout();
   const uint32_t computed = cache.computed(id);
   ASSERT_LE(computed, digests.size());
-  for (uint32_t group = 0; group < cache.layout().group_count(); ++group) {
-    const uint32_t window = cache.layout().groups[group].window;
+  const KvTail tail = cache.tail(id);
+  // Keys from here on are in the tail.
+  uint32_t staged = UINT32_MAX;
+  if (layout.staged()) {
+    staged = tail.complete ? computed - kKvUnitTokens : computed / kKvUnitTokens * kKvUnitTokens;
+  }
+  for (uint32_t group = 0; group < layout.group_count(); ++group) {
+    const uint32_t window = layout.groups[group].window;
     const uint32_t first = window == 0 || computed < window ? 0 : computed + 1 - window;
     for (uint32_t position = first; position < computed; ++position) {
-      std::byte* const block = cache.table(id, group).addresses()[position / block_tokens];
+      std::byte* const block = cache.table(id, group).addresses()[position / layout.block_tokens];
       ASSERT_NE(block, nullptr) << "group " << group << " position " << position;
       bool equal = true;
-      VisitSlot(cache.layout(), group, block, position % block_tokens, digests[position],
-                [&](const std::byte* from, uint16_t value) {
-                  equal &= std::memcmp(from, &value, sizeof(value)) == 0;
-                });
+      const auto compare = [&](const std::byte* from, uint16_t value) {
+        equal &= std::memcmp(from, &value, sizeof(value)) == 0;
+      };
+      const uint32_t slot = position % layout.block_tokens;
+      const bool in_tail = position >= staged;
+      VisitKeys(layout, group, in_tail ? tail.memory[group] : block, slot, in_tail,
+                digests[position], compare);
+      VisitValues(layout, group, block, slot, digests[position], compare);
       ASSERT_TRUE(equal) << "group " << group << " position " << position << " of " << computed;
     }
   }

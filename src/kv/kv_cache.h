@@ -34,6 +34,7 @@
 #include "kv/kv_listing.h"
 #include "kv/kv_strategy.h"
 #include "kv/kv_usage.h"
+#include "kv/tail_store.h"
 
 namespace kvasir {
 
@@ -114,7 +115,8 @@ class KvCache {
   // Forgets computed tokens from `token_count` on, and lets go of reserved blocks beyond.
   // REQUIRES: truncate_floor(id) <= token_count <= computed(id).
   virtual void Truncate(SequenceId id, uint32_t token_count) = 0;
-  // The last full block's end, or what the sequence began with if that is more.
+  // The last full block's end, or what the sequence began with, or what is quantized of a staged
+  // layout, whichever is most.
   virtual uint32_t truncate_floor(SequenceId id) const = 0;
 
   // A second sequence with the same computed tokens. Strategies that share let both have every
@@ -181,6 +183,17 @@ class KvCache {
   // Crashes on the first broken rule. O(blocks + table entries): for tests and debug builds.
   virtual void CheckInvariants() const = 0;
 
+  // Where the sequence stages keys, for the next step; read after Reserve, like the tables. A
+  // staged layout (KvLayout::staged) also means that a hit ends with a whole block, and that others
+  // can find a block when a token after it was computed.
+  KvTail tail(SequenceId id) const { return tails_.tail(id, computed(id)); }
+  // Rows after the next one that a step may compute on a guess: what may be rejected must not
+  // quantize a unit, so a staged layout allows those in the unit of the next row.
+  uint32_t most_guessed_rows(SequenceId id) const {
+    if (!layout_.staged()) return UINT32_MAX;
+    return kKvUnitTokens - 1 - computed(id) % kKvUnitTokens;
+  }
+
   const KvLayout& layout() const { return layout_; }
   uint32_t max_sequence_tokens() const { return max_sequence_tokens_; }
 
@@ -188,9 +201,19 @@ class KvCache {
   explicit KvCache(const Options& options)
       : layout_(options.layout), max_sequence_tokens_(options.max_sequence_tokens) {}
 
+  // Ids of sequences are below this.
+  virtual uint32_t id_limit() const = 0;
+  // The tokens of a match that can be reused: whole blocks, if staged.
+  uint32_t Reusable(uint32_t tokens) const {
+    return layout_.staged() ? tokens / layout_.block_tokens * layout_.block_tokens : tokens;
+  }
+  TailStore& tails() { return tails_; }
+  const TailStore& tails() const { return tails_; }
+
  private:
   const KvLayout layout_;
   const uint32_t max_sequence_tokens_;
+  TailStore tails_;
 };
 
 }  // namespace kvasir

@@ -54,8 +54,22 @@ StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const Options& options) {
     return InvalidArgument("sequences of at most {} tokens; 1 to {} are possible",
                            options.max_sequence_tokens, 1u << 30);
   }
+  // Tails are part of the memory.
+  const uint64_t tail_bytes = TailStore::SlotBytes(options.layout) * options.max_sequences;
+  if (options.block_counts.empty() && options.memory_bytes <= tail_bytes) {
+    return InvalidArgument(
+        "KV memory of {} bytes cannot hold the newest keys of {} sequences, {} bytes; give more "
+        "memory or allow fewer sequences",
+        options.memory_bytes, options.max_sequences, tail_bytes);
+  }
+  Options rest = options;
+  if (rest.block_counts.empty()) rest.memory_bytes -= tail_bytes;
   for (const Entry& entry : kEntries) {
-    if (entry.strategy == options.strategy) return entry.create(options);
+    if (entry.strategy != options.strategy) continue;
+    KV_ASSIGN_OR_RETURN(std::unique_ptr<KvCache> cache, entry.create(rest));
+    KV_ASSIGN_OR_RETURN(
+        cache->tails_, TailStore::Create(options.layout, options.max_sequences, cache->id_limit()));
+    return cache;
   }
   return InvalidArgument("KV strategy number {} is unknown", static_cast<int>(options.strategy));
 }

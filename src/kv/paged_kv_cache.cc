@@ -105,7 +105,10 @@ const BlockTable& PagedKvCache::table(SequenceId id, uint32_t group) const {
   return At(id).tables[group];
 }
 
-uint32_t PagedKvCache::truncate_floor(SequenceId id) const { return TruncateFloor(At(id)); }
+uint32_t PagedKvCache::truncate_floor(SequenceId id) const {
+  const Sequence& sequence = At(id);
+  return std::max(TruncateFloor(sequence), tails().quantized(id, 0));
+}
 
 uint32_t PagedKvCache::TruncateFloor(const Sequence& sequence) const {
   return std::max(sequence.computed / layout().block_tokens * layout().block_tokens,
@@ -114,6 +117,11 @@ uint32_t PagedKvCache::TruncateFloor(const Sequence& sequence) const {
 
 uint32_t PagedKvCache::BlocksFor(uint32_t token_count) const {
   return token_count / layout().block_tokens + (token_count % layout().block_tokens != 0 ? 1 : 0);
+}
+
+uint32_t PagedKvCache::TailBlock(const Sequence& sequence) const {
+  return (sequence.computed - static_cast<uint32_t>(sequence.tail_tokens.size())) /
+         layout().block_tokens;
 }
 
 uint32_t PagedKvCache::open_sequences() const {
@@ -246,8 +254,8 @@ uint32_t PagedKvCache::EvictAll() {
 // One step of a sequence.
 
 bool PagedKvCache::NeedsCopy(const Sequence& sequence, uint32_t group) const {
-  if (sequence.computed % layout().block_tokens == 0) return false;
-  const BlockId tail = sequence.tables[group].id(sequence.computed / layout().block_tokens);
+  if (sequence.tail_tokens.empty()) return false;
+  const BlockId tail = sequence.tables[group].id(TailBlock(sequence));
   return groups_[group]->pool.pins(tail) > 1;
 }
 
@@ -264,7 +272,7 @@ bool PagedKvCache::PlanDemand(const Sequence& sequence, uint32_t token_count, ui
   // One short, for the copy: if the tree is the only other owner it gives the block up, so that a
   // sequence that fits alone never waits for itself. All that is idle goes first, hence the node
   // has no children by then.
-  const BlockId tail = table.id(sequence.computed / layout().block_tokens);
+  const BlockId tail = table.id(TailBlock(sequence));
   if (tree_->owner(group, tail) == kNoNode || groups_[group]->pool.pins(tail) != 2) return false;
   demand->copy = false;
   demand->take = true;
@@ -299,7 +307,7 @@ bool PagedKvCache::Reserve(SequenceId id, uint32_t token_count) {
     ++counters_.failed_reserves;
     return false;
   }
-  const uint32_t tail = sequence.computed / layout().block_tokens;
+  const uint32_t tail = TailBlock(sequence);
   for (uint32_t group = 0; group < groups_.size(); ++group) {
     const Demand& demand = demands[group];
     BlockTable& table = sequence.tables[group];
@@ -337,14 +345,18 @@ void PagedKvCache::Commit(SequenceId id, std::span<const TokenId> tokens) {
   KV_CHECK_LE(tokens.size(), sequence.reserved);
   sequence.reserved = 0;
   counters_.committed_tokens += tokens.size();
+  const auto publish_if_full = [&] {
+    if (sequence.tail_tokens.size() < layout().block_tokens) return;
+    PublishFull(sequence);
+    sequence.tail_tokens.clear();
+  };
   for (const TokenId token : tokens) {
+    if (layout().staged()) publish_if_full();  // The step that computed `token` has quantized it.
     sequence.tail_tokens.push_back(token);
     ++sequence.computed;
-    if (sequence.tail_tokens.size() == layout().block_tokens) {
-      PublishFull(sequence);
-      sequence.tail_tokens.clear();
-    }
+    if (!layout().staged()) publish_if_full();
   }
+  if (!tokens.empty()) tails().Advance(id, sequence.computed);
   DropBeforeWindow(sequence);
 }
 
@@ -359,11 +371,11 @@ void PagedKvCache::DropBeforeWindow(Sequence& sequence) {
 
 void PagedKvCache::Truncate(SequenceId id, uint32_t token_count) {
   Sequence& sequence = At(id);
-  KV_CHECK_GE(token_count, TruncateFloor(sequence));
+  KV_CHECK_GE(token_count, truncate_floor(id));
   KV_CHECK_LE(token_count, sequence.computed);
   sequence.reserved = 0;
+  sequence.tail_tokens.resize(sequence.tail_tokens.size() - (sequence.computed - token_count));
   sequence.computed = token_count;
-  sequence.tail_tokens.resize(token_count % layout().block_tokens);
   for (uint32_t group = 0; group < groups_.size(); ++group) {
     BlockTable& table = sequence.tables[group];
     while (table.size() > BlocksFor(token_count)) UnpinBlock(group, table.RemoveLast());
@@ -403,12 +415,14 @@ std::optional<SequenceId> PagedKvCache::Fork(SequenceId id) {
       }
     }
   }
+  tails().Fork(id, *fork);
   return fork;
 }
 
 void PagedKvCache::Close(SequenceId id) {
   Sequence& sequence = At(id);
-  if (!sequence.tail_tokens.empty()) PublishPartial(sequence);
+  if (!sequence.tail_tokens.empty() && !layout().staged()) PublishPartial(sequence);
+  tails().End(id);
   ReportRequest(sequence);
   // Window groups first: a node that is idle in group 0 is idle everywhere. The last block first:
   // of equally old ones the deepest is the least loss.

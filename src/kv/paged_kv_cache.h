@@ -82,6 +82,7 @@ class PagedKvCache final : public KvCache {
   void CheckInvariants() const override;
 
  private:
+  uint32_t id_limit() const override { return static_cast<uint32_t>(sequences_.size()); }
   struct Group {
     BlockArena arena;
     BlockPool pool;
@@ -103,6 +104,8 @@ class PagedKvCache final : public KvCache {
   const Sequence& At(SequenceId id) const;
   std::optional<SequenceId> TakeSlot();
   uint32_t BlocksFor(uint32_t token_count) const;
+  // Index of the block after the published ones.
+  uint32_t TailBlock(const Sequence& sequence) const;
   // What a Reserve could get now.
   uint32_t available_blocks(uint32_t group) const {
     return free_blocks(group) + idle_blocks(group);

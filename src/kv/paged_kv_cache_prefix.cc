@@ -79,13 +79,17 @@ uint32_t PagedKvCache::FindPrefix(const BlockHash& root, std::span<const TokenId
   const std::span<const TokenId> rest = FollowFullBlocks(tokens, &node);
   uint32_t token_count = static_cast<uint32_t>(tokens.size() - rest.size());
   // K and V of a token depend on the tokens before it only, so the first slots of a block serve
-  // every prompt that begins like it.
-  if (const auto partial = tree_->LongestPartialMatch(
-          node, rest.first(std::min<size_t>(rest.size(), layout().block_tokens)))) {
+  // every prompt that begins like it; but for a staged layout, where they wait for each other.
+  const std::optional<PrefixTree::PartialMatch> partial =
+      layout().staged()
+          ? std::nullopt
+          : tree_->LongestPartialMatch(
+                node, rest.first(std::min<size_t>(rest.size(), layout().block_tokens)));
+  if (partial.has_value()) {
     path_.push_back(partial->node);
     token_count += partial->token_count;
   }
-  token_count = LimitByWindows(std::min(token_count, limit));
+  token_count = LimitByWindows(Reusable(std::min(token_count, limit)));
   path_.resize(BlocksFor(token_count), kNoNode);
   return token_count;
 }
@@ -188,6 +192,7 @@ std::optional<SequenceId> PagedKvCache::Open(const BlockHash& root, std::span<co
       table.Append(block, groups_[group]->arena.address(block));
     }
   }
+  tails().Begin(*id, token_count);
   ++counters_.queries;
   counters_.query_tokens += prompt.size();
   if (token_count > 0) ++counters_.hits;
@@ -199,7 +204,7 @@ std::optional<SequenceId> PagedKvCache::Open(const BlockHash& root, std::span<co
 void PagedKvCache::PublishFull(Sequence& sequence) {
   const std::span<const TokenId> tokens = sequence.tail_tokens;
   KV_CHECK_EQ(tokens.size(), layout().block_tokens);
-  const uint32_t index = sequence.computed / layout().block_tokens - 1;
+  const uint32_t index = TailBlock(sequence);
   const BlockHash name = ChildHash(tree_->hash(sequence.tail), tokens);
   const NodeId parent = sequence.tail;
   if (const auto twin = tree_->FindChild(parent, name, tokens)) {
@@ -255,7 +260,7 @@ void PagedKvCache::ShareBlock(Sequence& sequence, uint32_t group, uint32_t index
 // Keeps the partial block of a sequence that ends as a leaf, unless what is cached begins with it.
 void PagedKvCache::PublishPartial(Sequence& sequence) {
   const std::span<const TokenId> tokens = sequence.tail_tokens;
-  const uint32_t index = sequence.computed / layout().block_tokens;
+  const uint32_t index = TailBlock(sequence);
   if (const NodeId node = tree_->owner(0, sequence.tables[0].id(index)); node != kNoNode) {
     // Adopted from the tree and never written to, or published by a fork of this sequence; that one
     // may have gone back a few tokens before it ended.
@@ -283,10 +288,12 @@ void PagedKvCache::ReportRequest(const Sequence& sequence) {
 }
 
 void PagedKvCache::CheckSequence(const Sequence& sequence) const {
-  KV_CHECK_EQ(sequence.tail_tokens.size(), sequence.computed % layout().block_tokens);
+  KV_CHECK_EQ(sequence.tail_tokens.size() % layout().block_tokens,
+              sequence.computed % layout().block_tokens);
+  KV_CHECK_LT(sequence.tail_tokens.size(), layout().block_tokens + (layout().staged() ? 1 : 0));
   KV_CHECK_LE(sequence.begun_with, sequence.computed);
   KV_CHECK_LE(sequence.computed + sequence.reserved, max_sequence_tokens());
-  const uint32_t full_blocks = sequence.computed / layout().block_tokens;
+  const uint32_t full_blocks = TailBlock(sequence);
   for (uint32_t group = 0; group < groups_.size(); ++group) {
     const BlockTable& table = sequence.tables[group];
     table.CheckInvariants();

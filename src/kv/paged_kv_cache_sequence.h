@@ -9,17 +9,18 @@
 
 namespace kvasir {
 
-// A running sequence. Its full blocks are exactly the blocks of the nodes from `root` to `tail`.
+// A running sequence. Its published blocks, those before tail_tokens, are exactly the blocks of the
+// nodes from `root` to `tail`: all that are full, or, of a staged layout, quantized.
 struct PagedKvCache::Sequence {
   bool open = false;
   NodeId root = kNoNode;
-  NodeId tail = kNoNode;             // Node of the last full block; `root` when there is none.
+  NodeId tail = kNoNode;             // Node of the last of them; `root` when there is none.
   uint32_t computed = 0;             // Tokens with KV.
   uint32_t reserved = 0;             // Writable slots after them.
   uint32_t begun_with = 0;           // `computed` at Open or Fork.
   uint32_t prompt_blocks = 0;        // Whole blocks of the prompt; 0 for a fork.
   std::vector<BlockTable> tables;    // [group]; all of one size.
-  std::vector<TokenId> tail_tokens;  // The computed % block_tokens tokens after `tail`.
+  std::vector<TokenId> tail_tokens;  // Computed after `tail`: less than a block, or one if staged.
 };
 
 // What Reserve takes from one group.

@@ -81,7 +81,10 @@ const BlockTable& RegionKvCache::table(SequenceId id, uint32_t group) const {
   return At(id).tables[group];
 }
 
-uint32_t RegionKvCache::truncate_floor(SequenceId id) const { return TruncateFloor(At(id)); }
+uint32_t RegionKvCache::truncate_floor(SequenceId id) const {
+  const Entry& entry = At(id);
+  return std::max(TruncateFloor(entry), tails().quantized(id, 0));
+}
 
 uint32_t RegionKvCache::TruncateFloor(const Entry& entry) const {
   return std::max(entry.computed / layout().block_tokens * layout().block_tokens, entry.begun_with);
@@ -101,7 +104,7 @@ RegionKvCache::Match RegionKvCache::FindMatch(const BlockHash& root,
     if (!eligible || entry.root != root) continue;
     const std::span<const TokenId> found = Findable(entry);
     const auto end = std::mismatch(found.begin(), found.end(), wanted.begin(), wanted.end());
-    const uint32_t common = static_cast<uint32_t>(end.first - found.begin());
+    const uint32_t common = Reusable(static_cast<uint32_t>(end.first - found.begin()));
     const size_t beyond = found.size() - common;
     if (common == 0 || common < best.tokens) continue;
     if (common == best.tokens) {
@@ -138,11 +141,12 @@ std::optional<SequenceId> RegionKvCache::Open(const BlockHash& root,
   entry->computed = match.tokens;
   entry->begun_with = match.tokens;
   entry->wanted = wanted;
+  tails().Begin(IdOf(*entry), match.tokens);
   ++counters_.queries;
   counters_.query_tokens += prompt.size();
   if (match.tokens > 0) ++counters_.hits;
   counters_.hit_tokens += match.tokens;
-  return SequenceId{static_cast<uint32_t>(entry - entries_.data())};
+  return IdOf(*entry);
 }
 
 RegionKvCache::Entry* RegionKvCache::Place(Match* match, uint32_t wanted) {
@@ -185,6 +189,7 @@ void RegionKvCache::Commit(SequenceId id, std::span<const TokenId> tokens) {
   entry.tokens.insert(entry.tokens.end(), tokens.begin(), tokens.end());
   entry.computed += static_cast<uint32_t>(tokens.size());
   counters_.committed_tokens += tokens.size();
+  if (!tokens.empty()) tails().Advance(id, entry.computed);
   if (MatchesRunning()) {
     counters_.published_nodes += entry.computed / layout().block_tokens - full_before;
   }
@@ -192,7 +197,7 @@ void RegionKvCache::Commit(SequenceId id, std::span<const TokenId> tokens) {
 
 void RegionKvCache::Truncate(SequenceId id, uint32_t token_count) {
   Entry& entry = At(id);
-  KV_CHECK_GE(token_count, TruncateFloor(entry));
+  KV_CHECK_GE(token_count, truncate_floor(id));
   KV_CHECK_LE(token_count, entry.computed);
   entry.reserved = 0;
   entry.computed = token_count;
@@ -213,7 +218,8 @@ std::optional<SequenceId> RegionKvCache::Fork(SequenceId id) {
   entry->tokens.assign(source.tokens.begin(), source.tokens.begin() + source.computed);
   entry->computed = source.computed;
   entry->begun_with = source.computed;
-  return SequenceId{static_cast<uint32_t>(entry - entries_.data())};
+  tails().Fork(id, IdOf(*entry));
+  return IdOf(*entry);
 }
 
 RegionKvCache::Entry* RegionKvCache::PlaceFork(Entry& source) {
@@ -227,6 +233,9 @@ void RegionKvCache::Close(SequenceId id) {
   Entry& entry = At(id);
   entry.reserved = 0;
   --running_;
+  // What was never written to has the tokens of the kept one that it was, all of them final.
+  if (entry.tokens.size() == entry.computed) entry.tokens.resize(FinalTokens(entry));
+  tails().End(id);
   if (!MatchesRunning()) {
     counters_.published_nodes +=
         entry.computed / layout().block_tokens - entry.begun_with / layout().block_tokens;

@@ -143,11 +143,20 @@ class RegionKvCache : public KvCache {
   // Tokens of `entry` that others may find, and that it has KV of.
   std::span<const TokenId> Findable(const Entry& entry) const {
     return std::span(entry.tokens)
-        .first(entry.state == State::kRunning ? entry.computed : entry.tokens.size());
+        .first(entry.state == State::kRunning ? FinalTokens(entry) : entry.tokens.size());
+  }
+  SequenceId IdOf(const Entry& entry) const {
+    return SequenceId{static_cast<uint32_t>(&entry - entries_.data())};
+  }
+  // Tokens of a running entry whose KV does not change any more, as far as others can use it.
+  uint32_t FinalTokens(const Entry& entry) const {
+    return Reusable(tails().quantized(IdOf(entry), entry.computed));
   }
 
  private:
   struct Slide;
+
+  uint32_t id_limit() const override { return static_cast<uint32_t>(entries_.size()); }
 
   Entry& At(SequenceId id);
   const Entry& At(SequenceId id) const;

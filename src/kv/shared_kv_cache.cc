@@ -32,10 +32,11 @@ RegionKvCache::Entry* SharedKvCache::Place(Match* match, uint32_t wanted) {
 }
 
 RegionKvCache::Entry* SharedKvCache::PlaceFork(Entry& source) {
-  const uint32_t whole = source.computed / layout().block_tokens;
+  // A block that is full but not quantized is not final: there is at most one.
+  const uint32_t whole = FinalTokens(source) / layout().block_tokens;
   Entry* const entry = NewEntry(source.blocks(), &source, whole);
   if (entry == nullptr) return nullptr;
-  if (source.computed % layout().block_tokens != 0) CopyBlock(source, *entry, whole);
+  if (whole < BlocksFor(source.computed)) CopyBlock(source, *entry, whole);
   return entry;
 }
 

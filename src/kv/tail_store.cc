@@ -12,7 +12,7 @@ uint64_t TailStore::SlotBytes(const KvLayout& layout) {
   return bytes;
 }
 
-StatusOr<TailStore> TailStore::Create(const KvLayout& layout, uint32_t slots) {
+StatusOr<TailStore> TailStore::Create(const KvLayout& layout, uint32_t slots, uint32_t id_limit) {
   TailStore store;
   store.bytes_ = SlotBytes(layout);
   if (store.bytes_ == 0) return store;
@@ -20,39 +20,59 @@ StatusOr<TailStore> TailStore::Create(const KvLayout& layout, uint32_t slots) {
   for (uint32_t group = 1; group < layout.group_count(); ++group) {
     store.offset_[group] = store.offset_[group - 1] + layout.tail_bytes(group - 1);
   }
-  store.quantized_.assign(slots, 0);
+  store.places_.resize(id_limit);
+  store.free_slots_.reserve(slots);
+  for (uint32_t slot = slots; slot-- > 0;) store.free_slots_.push_back(slot);
   KV_ASSIGN_OR_RETURN(store.memory_, HugeBuffer::Allocate(store.bytes_ * slots));
   return store;
 }
 
-void TailStore::Begin(uint32_t slot, uint32_t reused) {
+void TailStore::Begin(SequenceId id, uint32_t reused) {
   if (bytes_ == 0) return;
   KV_CHECK_EQ(reused % kKvUnitTokens, 0u);
-  quantized_[slot] = reused;
+  KV_CHECK(!free_slots_.empty());
+  Place& place = places_[Index(id)];
+  KV_CHECK(place.slot == kNoSlot);
+  place = {free_slots_.back(), reused};
+  free_slots_.pop_back();
 }
 
-void TailStore::Advance(uint32_t slot, uint32_t computed) {
+void TailStore::Fork(SequenceId from, SequenceId to) {
   if (bytes_ == 0) return;
-  KV_CHECK_GT(computed, 0u);
+  const Place& source = places_[Index(from)];
+  KV_CHECK(source.slot != kNoSlot);
+  Begin(to, source.quantized);
+  std::memcpy(memory_.data() + places_[Index(to)].slot * bytes_,
+              memory_.data() + source.slot * bytes_, bytes_);
+}
+
+void TailStore::Advance(SequenceId id, uint32_t computed) {
+  if (bytes_ == 0 || computed == 0) return;
+  Place& place = places_[Index(id)];
+  KV_CHECK(place.slot != kNoSlot);
   const uint32_t quantized = (computed - 1) / kKvUnitTokens * kKvUnitTokens;
-  KV_CHECK_GE(quantized, quantized_[slot]);
-  quantized_[slot] = quantized;
+  // Nothing new may have been computed after reused tokens.
+  if (quantized > place.quantized) place.quantized = quantized;
 }
 
-void TailStore::Copy(uint32_t from, uint32_t to) {
+void TailStore::End(SequenceId id) {
   if (bytes_ == 0) return;
-  quantized_[to] = quantized_[from];
-  std::memcpy(memory_.data() + to * bytes_, memory_.data() + from * bytes_, bytes_);
+  Place& place = places_[Index(id)];
+  KV_CHECK(place.slot != kNoSlot);
+  free_slots_.push_back(place.slot);
+  place = {};
 }
 
-KvTail TailStore::tail(uint32_t slot, uint32_t computed) const {
+KvTail TailStore::tail(SequenceId id, uint32_t computed) const {
   KvTail tail;
   if (bytes_ == 0) return tail;
-  KV_CHECK_LE(quantized_[slot], computed);
-  KV_CHECK_LE(computed - quantized_[slot], kKvUnitTokens);
-  tail.complete = computed - quantized_[slot] == kKvUnitTokens;
+  const Place& place = places_[Index(id)];
+  KV_CHECK(place.slot != kNoSlot);
+  KV_CHECK_LE(place.quantized, computed);
+  KV_CHECK_LE(computed - place.quantized, kKvUnitTokens);
+  tail.complete = computed - place.quantized == kKvUnitTokens;
   for (uint32_t group = 0; group < group_count_; ++group) {
-    tail.memory[group] = memory_.data() + slot * bytes_ + offset_[group];
+    tail.memory[group] = memory_.data() + place.slot * bytes_ + offset_[group];
   }
   return tail;
 }

@@ -1,4 +1,4 @@
-// TailStore: the tails of running sequences whose K is staged (KvLayout::staged): one slot of
+// TailStore: the tails of running sequences whose K is staged (KvLayout::staged): a slot of
 // tail_bytes of each group for every sequence that may be open, and how far each is quantized.
 // Used by every KvCache; a layout that stages nothing costs nothing, and all calls are free.
 //
@@ -9,7 +9,7 @@
 // others when quantized() covers it. A sequence that begins with reused tokens begins at a whole
 // block, and stages nothing of it.
 //
-// Invariant: quantized(slot) is a multiple of 16 and at most 16 tokens behind what was committed.
+// Invariant: quantized(id) is a multiple of 16 and at most 16 tokens behind what was committed.
 // Thread: as KvCache. Nothing allocates after Create.
 #ifndef KVASIR_KV_TAIL_STORE_H_
 #define KVASIR_KV_TAIL_STORE_H_
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/huge_buffer.h"
+#include "base/ids.h"
 #include "base/status.h"
 #include "kv/kv_layout.h"
 
@@ -36,29 +37,39 @@ class TailStore {
   TailStore() = default;
   // Bytes of one slot; 0 when the layout stages nothing.
   static uint64_t SlotBytes(const KvLayout& layout);
-  // kResourceExhausted when the memory cannot be mapped.
-  static StatusOr<TailStore> Create(const KvLayout& layout, uint32_t slots);
+  // For `slots` sequences at once, whose ids are below `id_limit`. kResourceExhausted when the
+  // memory cannot be mapped.
+  static StatusOr<TailStore> Create(const KvLayout& layout, uint32_t slots, uint32_t id_limit);
 
-  // The slot's sequence begins with so many reused tokens. REQUIRES: a multiple of 16, if staged.
-  void Begin(uint32_t slot, uint32_t reused);
-  // Tokens up to `computed`, one at least, were computed in a step.
-  void Advance(uint32_t slot, uint32_t computed);
-  // `to` goes on from the same tokens as `from`.
-  void Copy(uint32_t from, uint32_t to);
+  // The sequence begins with so many reused tokens, and takes a slot. REQUIRES: a multiple of 16,
+  // if anything is staged; a slot is free.
+  void Begin(SequenceId id, uint32_t reused);
+  // It begins with the tokens of another one that has begun.
+  void Fork(SequenceId from, SequenceId to);
+  // Tokens up to `computed` were computed.
+  void Advance(SequenceId id, uint32_t computed);
+  void End(SequenceId id);
 
-  // Tokens whose stored form is final; `computed` itself when nothing is staged.
-  uint32_t quantized(uint32_t slot, uint32_t computed) const {
-    return bytes_ == 0 ? computed : quantized_[slot];
+  // Tokens whose stored form is final; `computed` itself when nothing is staged. REQUIRES of this
+  // and the next: begun, `computed` as last told.
+  uint32_t quantized(SequenceId id, uint32_t computed) const {
+    return bytes_ == 0 ? computed : places_[Index(id)].quantized;
   }
-  KvTail tail(uint32_t slot, uint32_t computed) const;
-  uint64_t total_bytes() const { return bytes_ * quantized_.size(); }
+  KvTail tail(SequenceId id, uint32_t computed) const;
+  uint64_t total_bytes() const { return memory_.size(); }
 
  private:
+  static constexpr uint32_t kNoSlot = UINT32_MAX;
+  struct Place {
+    uint32_t slot = kNoSlot;
+    uint32_t quantized = 0;
+  };
   HugeBuffer memory_;                            // [slots][bytes_]
   uint64_t bytes_ = 0;                           // Of a slot, all groups.
   std::array<uint64_t, kMaxKvGroups> offset_{};  // By group, in a slot.
   uint32_t group_count_ = 0;
-  std::vector<uint32_t> quantized_;  // [slots]
+  std::vector<Place> places_;  // By sequence id.
+  std::vector<uint32_t> free_slots_;
 };
 
 }  // namespace kvasir

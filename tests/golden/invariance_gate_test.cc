@@ -134,6 +134,7 @@ std::vector<float> Finish(KvCache& cache, ModelRunner& runner, SequenceId id,
     for (uint32_t g = 0; g < cache.layout().groups.size(); ++g) {
       sequence.blocks[g] = cache.table(id, g).addresses();
     }
+    sequence.tail = cache.tail(id);
     Batch batch;
     batch.sequences.push_back(sequence);
     runner.Run(batch);
@@ -171,7 +172,9 @@ void ExpectSameThroughCache(const GoldenModel& model, const std::vector<TokenId>
   EXPECT_TRUE(SameBits(run(tokens, &reused), last)) << "miss";
   EXPECT_EQ(reused, 0u);
   EXPECT_TRUE(SameBits(run(tokens, &reused), last)) << "full hit";
-  EXPECT_EQ(reused, tokens.size() - 1);
+  const size_t all = tokens.size() - 1;
+  // Staged keys: whole blocks, the last one that was begun after not among them.
+  EXPECT_EQ(reused, (*cache)->layout().staged() ? all / 16 * 16 : all);
   // A prompt that leaves the cached one in the middle, and then the first one again.
   std::vector<TokenId> other = tokens;
   for (size_t i = other.size() / 2 + 3; i < other.size(); ++i) other[i] = TokenId{5};
@@ -223,7 +226,7 @@ void RunGate(const char* file_name, KvTypes types) {
     expect_same(Compute(model, tokens, way), "blocks of " + std::to_string(block_tokens));
   }
   expect_same(ComputeBesideStrangers(model, tokens, usual), "beside strangers");
-  if (types.k != KvType::kInt4) ExpectSameThroughCache(model, tokens, expected, usual);
+  ExpectSameThroughCache(model, tokens, expected, usual);
 
   for (const Isa isa : SupportedIsas()) {
     // Scalar code is slow: a short prompt says as much about the arithmetic.
