@@ -29,7 +29,7 @@ TEST(Mailbox, RefusesWhenFullOrClosed) {
 
 // Nothing is lost or doubled, and each sender's messages keep their order.
 TEST(Mailbox, TryDrainAmongSenders) {
-  constexpr int kSenders = 4, kEach = 2000;
+  constexpr int kSenders = 4, kEach = 500;
   Mailbox<int> box(64);
   std::vector<std::thread> senders;
   for (int s = 0; s < kSenders; ++s) {
