@@ -256,21 +256,4 @@ uint32_t RegionKvCache::EvictAll() {
   return pool_.free_count() - before;
 }
 
-// A page looks at the blocks of dropped sequences; a sequence goes as a whole.
-KvCleared RegionKvCache::ClearCached(const BlockHash& root, KvCursor from, uint32_t most) {
-  KvCleared cleared;
-  const uint32_t before = pool_.free_count();
-  uint32_t looked_at = 0;
-  uint64_t next = from.at;
-  for (; next < entries_.size() && looked_at < most; ++next) {
-    Entry& entry = entries_[next];
-    if (entry.state != State::kKept || entry.root != root) continue;
-    looked_at += entry.blocks();
-    Drop(entry);
-  }
-  cleared.blocks = pool_.free_count() - before;
-  if (next < entries_.size()) cleared.next = KvCursor{next};
-  return cleared;
-}
-
 }  // namespace kvasir

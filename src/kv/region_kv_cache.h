@@ -2,22 +2,19 @@
 // its region: `static`, `dynamic` and `shared` (static_kv_cache.h and so on say what each adds).
 //
 // Every group has the same number of blocks, and a region is the same blocks in each: block i of
-// all groups is one unit of memory. So a window group keeps the whole length, like the full one. A
-// ring of the window and a step would be smaller, but a prompt that leaves a kept sequence anywhere
-// before its last tokens could reuse nothing: the window before that place would be gone. (On
-// Gemma the window group has five sixths of a token's bytes: that is the price of early divergence,
-// as in docs/KV.md.)
+// all groups is one unit of memory. So a window group keeps the whole length, as the full one does.
+// A ring of the window and a step would be smaller, but a prompt that leaves a kept sequence before
+// its last tokens could reuse nothing: the window before that place would be gone (docs/KV.md).
 //
 // An entry is a sequence with its region: running, or finished and kept. Open takes over the kept
-// one that has the longest common prefix with the prompt; room is made by evicting kept ones, least
-// recently used first, and then by moving regions together (compaction), at most
-// kMaxCompactionBytes or one region in each call unless no other sequence runs.
-// A kept one that is taken over keeps the tokens beyond the match until it is written to: an Open
-// that is given up costs nothing.
+// one with the longest common prefix; room is made by evicting kept ones, least recently used
+// first, and then by moving regions together (compaction), at most kMaxCompactionBytes or one
+// region in each call unless no other sequence runs. A kept one that is taken over keeps the tokens
+// beyond the match until it is written to: an Open that is given up costs nothing.
 //
-// Invariant: refs(block) is the number of entries with the block in their tables; free blocks have
-//   none. The blocks that an entry has of its own are contiguous; those before them, if any, belong
-//   to other regions, are full, and are never written (`shared` only).
+// Invariant: refs(block) is the number of entries with the block in their tables, 0 if it is free.
+//   The blocks that an entry has of its own are contiguous; those before them, if any, belong to
+//   other regions, are full, and are never written (`shared` only).
 #ifndef KVASIR_KV_REGION_KV_CACHE_H_
 #define KVASIR_KV_REGION_KV_CACHE_H_
 
@@ -55,8 +52,13 @@ class RegionKvCache : public KvCache {
   std::optional<SequenceId> Fork(SequenceId id) override;
   void Close(SequenceId id) override;
   uint32_t EvictAll() override;
+  void AdvanceTo(TimeUs now) override { now_ = now; }
+  // An entry is a kept sequence as a whole. There are no pins: a region cannot be kept in part.
+  KvPage ListCached(const BlockHash& root, KvCursor from,
+                    std::span<KvCachedEntry> out) const override;
+  uint32_t CachedTokens(const BlockHash& root, const BlockHash& hash,
+                        std::span<TokenId> out) const override;
   KvCleared ClearCached(const BlockHash& root, KvCursor from, uint32_t most) override;
-
   uint32_t computed(SequenceId id) const override;
   uint32_t reserved(SequenceId id) const override;
   const BlockTable& table(SequenceId id, uint32_t group) const override;
@@ -70,7 +72,6 @@ class RegionKvCache : public KvCache {
   KvUsage usage() const override;
   const KvCounters& counters() const override { return counters_; }
   void CheckInvariants() const override;
-
   // Entries whose tables have this block. Thread: any, a value of the moment.
   uint32_t references(BlockId id) const { return refs_[Index(id)].load(std::memory_order_relaxed); }
 
@@ -86,7 +87,10 @@ class RegionKvCache : public KvCache {
     uint32_t begun_with = 0;         // `computed` at Open or Fork.
     uint32_t borrowed = 0;           // Blocks at the table's begin that belong to other regions.
     uint32_t wanted = 0;             // Blocks to be kept of a region that was taken over.
-    uint64_t last_use = 0;           // While kept.
+    uint64_t last_use = 0;           // While kept, as the next two: the order,
+    TimeUs used_at = 0;              // the time of it,
+    BlockHash name{};                // and the hash of root and tokens.
+    uint32_t uses = 0;               // Times that it was active.
     std::vector<BlockTable> tables;  // [group]; the whole region, the same ids in each.
 
     uint32_t blocks() const { return tables[0].size(); }
@@ -157,12 +161,10 @@ class RegionKvCache : public KvCache {
   struct Slide;
 
   uint32_t id_limit() const override { return static_cast<uint32_t>(entries_.size()); }
-
   Entry& At(SequenceId id);
   const Entry& At(SequenceId id) const;
   Match FindMatch(const BlockHash& root, std::span<const TokenId> tokens) const;
   uint32_t TruncateFloor(const Entry& entry) const;
-
   Entry* EmptyEntry();
   bool EvictOldest();
   bool EvictUntilFree(uint32_t blocks);
@@ -189,6 +191,7 @@ class RegionKvCache : public KvCache {
   uint32_t max_running_;
   uint32_t running_ = 0;  // Open sequences, and the one that is being opened.
   uint64_t clock_ = 0;
+  TimeUs now_ = 0;
   KvCounters counters_;
 };
 

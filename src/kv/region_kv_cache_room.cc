@@ -55,6 +55,7 @@ void RegionKvCache::Shrink(Entry& entry, uint32_t blocks) {
 void RegionKvCache::Activate(Entry& entry) {
   KV_CHECK(entry.state == State::kKept);
   entry.state = State::kRunning;
+  ++entry.uses;
   for (const BlockId id : entry.tables[0].ids()) {
     if (busy_[Index(id)]++ == 0) --idle_;
   }
@@ -64,6 +65,8 @@ void RegionKvCache::Deactivate(Entry& entry) {
   KV_CHECK(entry.state == State::kRunning);
   entry.state = State::kKept;
   entry.last_use = ++clock_;
+  entry.used_at = now_;
+  entry.name = ChildHash(entry.root, entry.tokens);
   entry.computed = entry.begun_with = entry.wanted = 0;
   for (const BlockId id : entry.tables[0].ids()) {
     if (--busy_[Index(id)] == 0) ++idle_;
@@ -129,6 +132,7 @@ RegionKvCache::Entry* RegionKvCache::NewEntry(uint32_t blocks, const Entry* dono
   Entry* const entry = EmptyEntry();
   if (entry == nullptr) return nullptr;
   entry->state = State::kRunning;
+  entry->uses = 1;
   // They are in use from now on: making room does not take them.
   for (uint32_t i = 0; i < borrowed; ++i) AddRef(*entry, donor->tables[0].id(i));
   entry->borrowed = borrowed;

@@ -306,6 +306,47 @@ TEST(SharedKvCache, WhatAnotherOneHoldsTooIsKeptOnce) {
   EXPECT_EQ(cache->free_blocks(0), 64u);
 }
 
+TEST(RegionKvCache, KeptSequencesAreListedInPagesToTheirOwnTenant) {
+  for (const KvStrategy strategy :
+       {KvStrategy::kStatic, KvStrategy::kDynamic, KvStrategy::kShared}) {
+    SCOPED_TRACE(std::string(KvStrategyName(strategy)));
+    const auto cache = Make(strategy, 64, 128);
+    BlockHash other;
+    other.bytes[0] = 1;
+    cache->AdvanceTo(500);
+    for (int i = 1; i <= 3; ++i) Serve(*cache, Prompt(i, 20 * static_cast<uint32_t>(i)));
+    cache->AdvanceTo(900);
+    EXPECT_EQ(Serve(*cache, Prompt(2, 60)), 40u);
+    std::vector<KvCachedEntry> entries;
+    KvCursor cursor;
+    for (std::optional<KvCursor> next = cursor; next.has_value();) {
+      std::vector<KvCachedEntry> page(2);
+      const KvPage got = cache->ListCached(kRoot, *next, page);
+      entries.insert(entries.end(), page.begin(), page.begin() + got.count);
+      next = got.next;
+    }
+    ASSERT_EQ(entries.size(), 3u);
+    uint32_t found = 0;
+    for (const KvCachedEntry& entry : entries) {
+      std::vector<TokenId> tokens(100);
+      tokens.resize(cache->CachedTokens(kRoot, entry.hash, tokens));
+      EXPECT_EQ(tokens.size(), entry.tokens);
+      EXPECT_EQ(cache->CachedTokens(other, entry.hash, tokens), 0u) << "another tenant's";
+      if (tokens != Prompt(2, 60)) continue;
+      ++found;
+      EXPECT_EQ(entry.uses, 2u);
+      EXPECT_EQ(entry.last_use, 900);
+      const uint32_t blocks = strategy == KvStrategy::kStatic ? 8 : 4;
+      EXPECT_EQ(entry.bytes, blocks * 16 * cache->layout().bytes_per_token());
+      EXPECT_FALSE(entry.busy);
+    }
+    EXPECT_EQ(found, 1u);
+    std::vector<KvCachedEntry> page(9);
+    EXPECT_EQ(cache->ListCached(other, {}, page).count, 0u);
+    EXPECT_EQ(cache->PinCached(kRoot, Prompt(2, 60), 10'000).outcome, KvPinOutcome::kUnsupported);
+  }
+}
+
 TEST(RegionKvCache, TheBranchThatAPromptLeavesIsTold) {
   const auto cache = Make(KvStrategy::kDynamic, 64);
   Serve(*cache, Prompt(1, 60));
