@@ -74,6 +74,26 @@ class PerplexityTest(ProgramTest):
         # Promise P1: not a bit depends on threads and instruction set.
         self.assertEqual(threads["perplexity"], code["perplexity"])
 
+    def test_another_kv_type_beside_f16(self):
+        need(SMOLLM2)
+        if b"--kv-type" not in self.works("perplexity", "--help").stdout:
+            self.skipTest("this build stores f16 only")
+        text = golden_rows("smollm2-135m-instruct-q4_1")[0]["text"][:1500]
+        plain = self.measure(SMOLLM2, "-f", "-", "--ctx", "128", stdin=text)
+        got = self.measure(SMOLLM2, "-f", "-", "--ctx", "128", "--kv-type", "int8", stdin=text)
+        self.assertEqual((got["kv_type"], got["tokens"]), ("int8", plain["tokens"]))
+        self.assertLess(got["kv_bytes_per_token"], 12600)
+        # The f16 beside it is f16 alone, bit for bit; int8 is something else, and near.
+        self.assertEqual(got["perplexity_f16"], plain["perplexity"])
+        self.assertNotEqual(got["perplexity"], plain["perplexity"])
+        self.assertAlmostEqual(got["ppl_ratio_vs_f16"], got["perplexity"] / got["perplexity_f16"], places=9)
+        self.assertLess(abs(got["ppl_ratio_vs_f16"] - 1), 0.02)
+        self.assertGreater(got["kl_vs_f16"], 0)
+        self.assertLess(got["kl_vs_f16"], 0.01)
+        self.assertGreater(got["top1_vs_f16"], 0.9)
+        # The two move together: of the difference the error is much smaller.
+        self.assertLess(got["ratio_stderr"], 0.2 * got["stderr"] / got["perplexity"])
+
     def test_text_output(self):
         need(SMOLLM2)
         out = self.works("perplexity", SMOLLM2, "-f", "-", stdin="One two three four five.").stdout.decode()
