@@ -21,6 +21,7 @@ class AdaptLog {
 
  private:
   uint64_t told_decisions_ = 0;
+  uint64_t told_switches_ = 0;
 };
 
 }  // namespace kvasir

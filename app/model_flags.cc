@@ -112,11 +112,12 @@ void ModelFlags::Register(Options& options) {
       .ShowDefault()
       .Group("Machine");
   options
-      .Add("--kv-evict", &kv_evict,
-           "What a full KV cache gives up first: lru, lfu, gdsf, s3fifo or adaptive")
+      .Add(
+          "--kv-evict", &kv_evict,
+          "What a full KV cache gives up first: lru, lfu, gdsf, s3fifo or adaptive (default: gdsf; "
+          "adaptive with --kv-adapt on)")
       .Type("NAME")
       .Check(KvEvictProblem)
-      .ShowDefault()
       .Group("Machine");
   options
       .Add("--kv-strategy", &kv_strategy,

@@ -21,7 +21,7 @@ struct ModelFlags {
   const char* context_help = "Longest sequence in tokens (default: the model's)";
   std::string kv_memory;
   std::string kv_type = "f16";
-  std::string kv_evict = std::string(KvEvictName(KvCache::Options().evict));
+  std::string kv_evict;  // Empty: gdsf, or adaptive with serve's --kv-adapt.
   std::string kv_strategy = "paged";
   bool head_sketch = false;
 

@@ -135,6 +135,8 @@ struct SchedulerFlags {
     speculate.Register(options);
   }
 
+  bool adapts() const { return adapt == "on"; }
+
   SchedulerOptions ToOptions(uint32_t max_logits_rows) const {
     SchedulerOptions options;
     options.max_batch = max_batch;
@@ -147,7 +149,7 @@ struct SchedulerFlags {
     options.step_stretch = step_stretch;
     options.speculate = speculate.value();
     options.batch_wait_us = TimeUs{batch_wait_ms} * 1000;
-    options.adapt = adapt == "on";
+    options.adapt = adapts();
     return options;
   }
 };
@@ -360,7 +362,11 @@ class ServeCommand : public Command {
     needs.max_sequences = scheduler_.max_batch;
     needs.max_logits_rows = std::max(scheduler_.max_batch, 64u);
     needs.max_rows = scheduler_.max_batch_tokens;
-    KV_ASSIGN_OR_RETURN(serving->opened, OpenModel(flags_, needs));
+    ModelFlags flags = flags_;
+    if (scheduler_.adapts() && flags.kv_evict.empty()) {
+      flags.kv_evict = KvEvictName(KvEvict::kAdaptive);
+    }
+    KV_ASSIGN_OR_RETURN(serving->opened, OpenModel(flags, needs));
     LoadedModel& model = *serving->opened.model;
 
     auto served = std::make_shared<ServedModel>();
