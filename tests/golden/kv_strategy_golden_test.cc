@@ -125,7 +125,7 @@ std::vector<Reply> Run(LoadedModel& model, KvCache& kv, bool together, Speculati
   return replies;
 }
 
-void ExpectTheSameAnswers(const char* file_name) {
+void ExpectTheSameAnswers(const char* file_name, KvType type) {
   const std::optional<std::string> path = GoldenModelPath(file_name);
   if (!path.has_value()) return;
   auto file = MappedFile::Open(*path);
@@ -133,6 +133,7 @@ void ExpectTheSameAnswers(const char* file_name) {
   LoadedModelOptions options;
   options.thread_count = 2;
   options.context_tokens = kContext;
+  options.kv_types = {type, type};
   options.max_sequences = 6;
   options.limits = {128, 6, 32};
   auto model = LoadedModel::Load(file->bytes(), options);
@@ -168,8 +169,13 @@ void ExpectTheSameAnswers(const char* file_name) {
   }
 }
 
-TEST(KvStrategyGolden, SmolLm2AnswersTheSame) { ExpectTheSameAnswers(kSmolLm2); }
-TEST(KvStrategyGolden, Gemma3AnswersTheSame) { ExpectTheSameAnswers(kGemma3); }
+TEST(KvStrategyGolden, SmolLm2AnswersTheSame) { ExpectTheSameAnswers(kSmolLm2, KvType::kF16); }
+TEST(KvStrategyGolden, Gemma3AnswersTheSame) { ExpectTheSameAnswers(kGemma3, KvType::kF16); }
+
+// Keys wait in tails, and only whole blocks are reused.
+TEST(KvStrategyGolden, Gemma3AnswersTheSameWithInt4) {
+  ExpectTheSameAnswers(kGemma3, KvType::kInt4);
+}
 
 }  // namespace
 }  // namespace kvasir
