@@ -24,7 +24,6 @@
 #include <span>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "kv/block_hash.h"
@@ -51,7 +50,7 @@ struct KvDemand {
   uint32_t tokens = 0;
 };
 
-class KvCache {
+class KvCache : public KvListing {
  public:
   struct Options {
     KvStrategy strategy = KvStrategy::kPaged;
@@ -70,7 +69,6 @@ class KvCache {
   // kInvalidArgument when the layout is wrong, a limit is 0, or the memory cannot hold one block of
   // each group (static: one region); kResourceExhausted when it cannot be mapped.
   static StatusOr<std::unique_ptr<KvCache>> Create(const Options& options);
-  virtual ~KvCache() = default;
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
@@ -129,29 +127,6 @@ class KvCache {
 
   // Drops everything that no running sequence or pin needs; returns how many blocks of group 0.
   virtual uint32_t EvictAll() = 0;
-
-  // It is `now`: uses are stamped with it, and pins whose time is over let go. The cache has no
-  // clock; whoever plans steps says this before each.
-  virtual void AdvanceTo(TimeUs now);
-
-  // What is cached under `root`, in pages: writes at most out.size() entries and looks at so many
-  // blocks at most that it can be asked between two steps; each entry that stays cached from the
-  // first page to the last is listed once, in no order. Strategies without listing have nothing.
-  virtual KvPage ListCached(const BlockHash& root, KvCursor from,
-                            std::span<KvCachedEntry> out) const;
-  // The tokens of one listed entry, at most out.size(); 0 when it is cached no more.
-  virtual uint32_t CachedTokens(const BlockHash& root, const BlockHash& hash,
-                                std::span<TokenId> out) const;
-  // Keeps the longest cached prefix of `tokens`, or the block of that name and all before it, until
-  // `until`, or sets the time of the pin that is there. Pins outlive EvictAll and ClearCached. All
-  // together keep at most half of the blocks; beyond that they refuse, and a sequence that is alone
-  // and cannot go on breaks them (counted), so that they never stop the service. O(tokens).
-  virtual KvPin PinCached(const BlockHash& root, std::span<const TokenId> tokens, TimeUs until);
-  virtual KvPin PinCached(const BlockHash& root, const BlockHash& hash, TimeUs until);
-  // Ends the pin of that name, whose blocks then are like others. False when there is none.
-  virtual bool UnpinCached(const BlockHash& root, const BlockHash& hash);
-  // Drops what no running sequence or pin needs of `root`, in pages that look at `most` blocks.
-  virtual KvCleared ClearCached(const BlockHash& root, KvCursor from, uint32_t most);
 
   virtual uint32_t computed(SequenceId id) const = 0;
   // Writable slots after computed; 0 outside a step.

@@ -1,12 +1,16 @@
-// What people may see of a cache and do to it: entries of a listing, the outcome of a pin. Plain
-// values; KvCache has the calls. None of them holds text or tokens.
+// KvListing: what people may see of a KvCache and do to it: list, keep, drop. The values hold names
+// and counts, no text; a root stands for a tenant, who sees and touches what is under it only.
+// Thread: engine loop only, between steps. Strategies without these have the defaults: they list
+// nothing and refuse pins as unsupported.
 #ifndef KVASIR_KV_KV_LISTING_H_
 #define KVASIR_KV_KV_LISTING_H_
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "base/clock.h"
+#include "base/ids.h"
 #include "kv/block_hash.h"
 
 namespace kvasir {
@@ -57,6 +61,34 @@ struct KvPin {
 };
 
 inline constexpr uint32_t kMostPins = 256;
+
+class KvListing {
+ public:
+  virtual ~KvListing() = default;
+
+  // It is `now`: uses are stamped with it, and pins whose time is over let go. The cache has no
+  // clock; whoever plans steps says this before each.
+  virtual void AdvanceTo(TimeUs now);
+
+  // What is cached under `root`, in pages: writes at most out.size() entries and looks at so many
+  // blocks at most that it can be asked between two steps; each entry that stays cached from the
+  // first page to the last is listed once, in no order.
+  virtual KvPage ListCached(const BlockHash& root, KvCursor from,
+                            std::span<KvCachedEntry> out) const;
+  // The tokens of one listed entry, at most out.size(); 0 when it is cached no more.
+  virtual uint32_t CachedTokens(const BlockHash& root, const BlockHash& hash,
+                                std::span<TokenId> out) const;
+  // Keeps the longest cached prefix of `tokens`, or the block of that name and all before it, until
+  // `until`, or sets the time of the pin that is there. Pins outlive EvictAll and ClearCached. All
+  // together keep at most half of the blocks; beyond that they refuse, and a sequence that is alone
+  // and cannot go on breaks them (counted), so that they never stop the service. O(tokens).
+  virtual KvPin PinCached(const BlockHash& root, std::span<const TokenId> tokens, TimeUs until);
+  virtual KvPin PinCached(const BlockHash& root, const BlockHash& hash, TimeUs until);
+  // Ends the pin of that name, whose blocks then are like others. False when there is none.
+  virtual bool UnpinCached(const BlockHash& root, const BlockHash& hash);
+  // Drops what no running sequence or pin needs of `root`, in pages that look at `most` blocks.
+  virtual KvCleared ClearCached(const BlockHash& root, KvCursor from, uint32_t most);
+};
 
 }  // namespace kvasir
 

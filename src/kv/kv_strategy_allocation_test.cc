@@ -129,6 +129,42 @@ TEST_P(KvCacheAllocation, OpenForkCloseAllocateNothing) {
   EXPECT_GT(cache->counters().copies, 0u);
 }
 
+// Nor does any policy, with requests that come and go and pins that come and end.
+TEST(KvEvictAllocation, NoPolicyAllocates) {
+  for (uint32_t i = 0; i <= kFixedKvEvicts; ++i) {
+    SCOPED_TRACE(KvEvictName(static_cast<KvEvict>(i)));
+    KvCache::Options options;
+    options.evict = static_cast<KvEvict>(i);
+    options.layout.groups.push_back(KvGroup{{0}, 1, 16, 0});
+    options.block_counts = {64};
+    options.max_sequences = 2;
+    options.max_sequence_tokens = 1024;
+    auto cache = KvCache::Create(options);
+    ASSERT_TRUE(cache.ok());
+    std::vector<TokenId> prompt(200);
+    const auto run = [&](int name, TimeUs now) {
+      for (uint32_t j = 0; j < prompt.size(); ++j) prompt[j] = TokenId{j < 50 ? 1 : name};
+      const SequenceId id = *(*cache)->Open(BlockHash{}, prompt);
+      const uint32_t left = static_cast<uint32_t>(prompt.size()) - (*cache)->computed(id);
+      KV_CHECK((*cache)->Reserve(id, left));
+      (*cache)->Commit(id, std::span(prompt).last(left));
+      (*cache)->Close(id);
+      (*cache)->AdvanceTo(now);
+      const KvPin pin = (*cache)->PinCached(BlockHash{}, prompt, now + 15);
+      KV_CHECK(pin.outcome == KvPinOutcome::kPinned);
+    };
+    run(0, 0);
+    const uint64_t before = g_allocations.load();
+    for (int name = 1; name < 400; ++name) run(name % 7 == 0 ? 7 : name, name * 10);
+    EXPECT_EQ(g_allocations.load() - before, 0u);
+    EXPECT_GT((*cache)->counters().evictions[0], 1000u);
+    if (options.evict == KvEvict::kAdaptive) {
+      EXPECT_GT((*cache)->eviction().windows, 0u);
+    }
+    (*cache)->CheckInvariants();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Strategies, KvCacheAllocation, ::testing::ValuesIn(AllKvStrategies()),
                          [](const auto& param) {
                            return std::string(KvStrategyName(param.param));
