@@ -20,8 +20,7 @@
 //    streams run it is bounded by step_target_us and step_stretch (predicted) or prefill_chunk.
 //  - Rows that prompts do not want may verify drafts (engine/drafter.h): a stream then moves by
 //    several tokens in a step, the same as without. Drafts never preempt anybody.
-//  - choice_count > 1: choice 0 reads the prompt, the others are forked from it; those that find no
-//    place wait in the queue and match the prompt in the cache.
+//  - Choice 0 reads the prompt, others are forked from it; those without a place queue.
 //
 // Invariant: every submitted request ends exactly once, by Plan or by Commit.
 // Thread: engine thread. Steady decoding allocates nothing but the events' text.
@@ -88,8 +87,7 @@ struct SchedulerCounters {
 
 class Scheduler {
  public:
-  // `kv` and `tokenizer` must outlive it. REQUIRES: kv was made for max_batch sequences (whether
-  // it has a place for each is asked when it is opened).
+  // `kv` and `tokenizer` must outlive it. REQUIRES: kv was made for max_batch sequences.
   Scheduler(const SchedulerOptions& options, const CostModel::Options& cost, KvCache& kv,
             const Tokenizer& tokenizer, uint32_t vocab_size);
   ~Scheduler();
