@@ -149,7 +149,7 @@ void CpuStep::LayOutWorkers(ScratchLayout& scratch) {
   ffn_floats_ =
       std::max(size_t{limits_.max_rows} * kActivationBlock, kSmallGateRows * kSmallGateCols);
   const uint32_t tile_rows = kMaxAttentionRows / config_.group();
-  for (Own& own : own_) {
+  for (WorkerBuffers& own : own_) {
     scratch.NextWorker();
     own.x = scratch.Take<float>(size_t{kRedundantRows} * config_.d_model);
     own.row = scratch.Take<float>(config_.d_model);
@@ -248,19 +248,19 @@ void CpuStep::Program(int worker) {
   std::span<const float> branch_norm;
   for (uint32_t i = 0; i < layers.size(); ++i) {
     const LayerWeights& layer = layers[i];
-    const KvPlace place = kv_places_[i];
+    const LayerKvPlace place = kv_places_[i];
     Normalize(worker, StepPhase::kNorm, branch_norm, layer.attn_norm);
-    const Product qkv[] = {{&layer.q, q_, q_width(), Store::kAssign},
-                           {&layer.k, k_, kv_width(), Store::kAssign},
-                           {&layer.v, v_, kv_width(), Store::kAssign}};
+    const MatrixProduct qkv[] = {{&layer.q, q_, q_width(), Store::kAssign},
+                                 {&layer.k, k_, kv_width(), Store::kAssign},
+                                 {&layer.v, v_, kv_width(), Store::kAssign}};
     Multiply(worker, StepPhase::kQkv, Normed(worker, rows_), qkv);
     if (!pieces_store(place)) RotateAndStore(worker, place, layer);
     AttendAll(worker, place, layer);
-    const Product output[] = {Residual(layer.attn_output, !layer.post_attn_norm.empty())};
+    const MatrixProduct output[] = {Residual(layer.attn_output, !layer.post_attn_norm.empty())};
     Multiply(worker, StepPhase::kOutput, Attended(), output);
     Normalize(worker, StepPhase::kFfnNorm, layer.post_attn_norm, layer.ffn_norm);
     GateUp(worker, layer);
-    const Product down[] = {Residual(layer.down, !layer.post_ffn_norm.empty())};
+    const MatrixProduct down[] = {Residual(layer.down, !layer.post_ffn_norm.empty())};
     Multiply(worker, StepPhase::kDown, Activated(), down);
     branch_norm = layer.post_ffn_norm;
   }

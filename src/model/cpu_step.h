@@ -24,6 +24,7 @@
 #include "kernels/logits_row.h"
 #include "kernels/matmul.h"
 #include "model/attention_plan.h"
+#include "model/cpu_step_parts.h"
 #include "model/head_scan.h"
 #include "model/key_staging.h"
 #include "model/model_runner.h"
@@ -59,34 +60,6 @@ class CpuStep {
   // Up to this many rows a claim of gate and up may be this wide.
   static constexpr size_t kSmallGateRows = 64;
   static constexpr size_t kSmallGateCols = 128;
-  struct RowPlace {
-    uint32_t sequence;
-    uint32_t position;
-  };
-  // Buffers of one worker.
-  struct Own {
-    float* x = nullptr;       // [kRedundantRows, d_model] the residual stream, where it needs one
-    float* row = nullptr;     // [d_model]
-    float* branch = nullptr;  // [d_model]
-    float* normed = nullptr;  // [kRedundantRows, d_model]
-    std::byte* normed_q = nullptr;
-    float* gate = nullptr;    // [ffn_floats_]
-    float* up = nullptr;      // likewise
-    float* q = nullptr;       // [kMaxAttentionRows, head_dim] queries after RoPE
-    float* attend = nullptr;  // Attend's scratch.
-  };
-  struct Product {
-    const PackedMatrix* matrix;
-    float* out;
-    uint32_t out_stride;
-    Store store;
-  };
-  struct KvPlace {  // Where a layer's KV lies.
-    uint32_t layer;
-    uint32_t group;
-    uint32_t slot;
-  };
-
   // cpu_step.cc
   void LayOut(ScratchLayout& scratch);
   void LayOutWorkers(ScratchLayout& scratch);
@@ -111,27 +84,27 @@ class CpuStep {
   void NormalizeRow(int worker, uint32_t row, std::span<const float> branch_norm,
                     std::span<const float> norm, uint32_t out_row, const Activations& into);
   void Multiply(int worker, StepPhase phase, const Activations& input,
-                std::span<const Product> products);
+                std::span<const MatrixProduct> products);
   void GateUp(int worker, const LayerWeights& layer);
   void GateUpBlocks(int worker, const LayerWeights& layer, uint32_t begin, uint32_t end);
   void ProjectLogits(int worker);
   void ProjectBlocks(int worker, const Activations& input, uint32_t begin, uint32_t end);
-  Product Residual(const PackedMatrix& matrix, bool normed) const;
+  MatrixProduct Residual(const PackedMatrix& matrix, bool normed) const;
 
   // cpu_step_attention.cc
-  void RotateAndStore(int worker, KvPlace place, const LayerWeights& layer);
-  void AttendAll(int worker, KvPlace place, const LayerWeights& layer);
-  AttentionTile TileOf(KvPlace place, const AttentionPiece& piece) const;
-  void AttendPiece(int worker, KvPlace place, const LayerWeights& layer,
+  void RotateAndStore(int worker, LayerKvPlace place, const LayerWeights& layer);
+  void AttendAll(int worker, LayerKvPlace place, const LayerWeights& layer);
+  AttentionTile TileOf(LayerKvPlace place, const AttentionPiece& piece) const;
+  void AttendPiece(int worker, LayerKvPlace place, const LayerWeights& layer,
                    const AttentionPiece& piece, const AttentionPiece* after);
   void MergeChunks(const AttentionTile& tile, const PlannedTile& planned, uint32_t kv_head) const;
   void PrepareHead(float* head, std::span<const float> norm, uint32_t layer, uint32_t row) const;
-  void StoreKv(int worker, KvPlace place, const LayerWeights& layer, uint32_t row,
+  void StoreKv(int worker, LayerKvPlace place, const LayerWeights& layer, uint32_t row,
                uint32_t kv_head);
-  void StoreSequence(int worker, KvPlace place, const LayerWeights& layer, uint32_t sequence,
+  void StoreSequence(int worker, LayerKvPlace place, const LayerWeights& layer, uint32_t sequence,
                      uint32_t kv_head);
   // Pieces of attention store what they alone read; else that is a phase of its own.
-  bool pieces_store(KvPlace place) const {
+  bool pieces_store(LayerKvPlace place) const {
     return plans_[place.group].one_tile_each() && !staging_.crosses();
   }
   void QuantizeAttended(const PlannedTile& planned, const AttentionPlan& plan, uint32_t kv_head);
@@ -148,7 +121,7 @@ class CpuStep {
     return base + static_cast<size_t>(row) * width;
   }
   MovedBytes& Moved(int worker) { return moved_[static_cast<size_t>(worker)]; }
-  const Own& OwnOf(int worker) const { return own_[static_cast<size_t>(worker)]; }
+  const WorkerBuffers& OwnOf(int worker) const { return own_[static_cast<size_t>(worker)]; }
   bool redundant() const { return rows_ <= kRedundantRows; }
   float* ResidualStream(int worker) const;
   Activations Normed(int worker, uint32_t rows) const;
@@ -161,12 +134,12 @@ class CpuStep {
   const StepLimits limits_;
   WorkerTeam& team_;
   bool post_norms_ = false;
-  bool float_inputs_ = false;         // Some matrix multiplies floats, not their int8 form.
-  bool heads_are_blocks_ = false;     // A KV head's query heads are whole 32-blocks of q.
-  std::vector<AttentionPlan> plans_;  // [groups]
-  KeyStaging staging_;                // After layout_, which it refers to.
-  std::vector<KvPlace> kv_places_;    // [layers]
-  std::vector<double> rope_bases_;    // Distinct bases.
+  bool float_inputs_ = false;            // Some matrix multiplies floats, not their int8 form.
+  bool heads_are_blocks_ = false;        // A KV head's query heads are whole 32-blocks of q.
+  std::vector<AttentionPlan> plans_;     // [groups]
+  KeyStaging staging_;                   // After layout_, which it refers to.
+  std::vector<LayerKvPlace> kv_places_;  // [layers]
+  std::vector<double> rope_bases_;       // Distinct bases.
   std::vector<std::vector<double>> rope_frequencies_;  // [bases][head_dim / 2]
   std::vector<uint32_t> layer_rope_;                   // [layers] index into rope_bases_
 
@@ -190,16 +163,16 @@ class CpuStep {
   float* logits_maxima_ = nullptr;  // [logits rows, LogitsBlocks(vocab)]
   float* logits_sums_ = nullptr;    // likewise; only of rows with sums_wanted_
   size_t ffn_floats_ = 0;
-  std::vector<Own> own_;                                         // [workers]
+  std::vector<WorkerBuffers> own_;                               // [workers]
   std::vector<std::vector<std::atomic<uint32_t>>> chunks_left_;  // [groups][counters]
 
   const Batch* batch_ = nullptr;
   uint32_t rows_ = 0;
   uint32_t logits_rows_ = 0;
-  std::vector<uint32_t> order_;           // [sequences] by prefix
-  std::vector<RowPlace> row_places_;      // [max_rows]
-  std::vector<uint32_t> logits_sources_;  // [max_logits_rows] batch row of each logits row
-  std::vector<uint8_t> sums_wanted_;      // [max_logits_rows] whether somebody wants their sums
+  std::vector<uint32_t> order_;            // [sequences] by prefix
+  std::vector<BatchRowPlace> row_places_;  // [max_rows]
+  std::vector<uint32_t> logits_sources_;   // [max_logits_rows] batch row of each logits row
+  std::vector<uint8_t> sums_wanted_;       // [max_logits_rows] whether somebody wants their sums
 
   std::vector<MovedBytes> moved_;  // [workers]
   StepCounters last_step_;

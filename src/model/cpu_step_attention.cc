@@ -20,12 +20,12 @@ void CpuStep::PrepareHead(float* head, std::span<const float> norm, uint32_t lay
 
 // K (after RoPE) and V of one head of batch row `row` to their units. Keys of a staged type wait
 // for the rest of theirs.
-void CpuStep::StoreKv(int worker, KvPlace place, const LayerWeights& layer, uint32_t row,
+void CpuStep::StoreKv(int worker, LayerKvPlace place, const LayerWeights& layer, uint32_t row,
                       uint32_t kv_head) {
   const uint32_t dim = config_.head_dim;
   float* const k = Row(k_, row, kv_width()) + kv_head * dim;
   PrepareHead(k, layer.k_norm, place.layer, row);
-  const RowPlace& at = row_places_[row];
+  const BatchRowPlace& at = row_places_[row];
   std::byte* const block =
       batch_->sequences[at.sequence].blocks[place.group][at.position / layout_.block_tokens];
   const size_t unit = at.position % layout_.block_tokens / kUnitTokens;
@@ -46,8 +46,8 @@ void CpuStep::StoreKv(int worker, KvPlace place, const LayerWeights& layer, uint
 }
 
 // All rows of a sequence, where some of a unit's bytes hold several tokens: by one worker.
-void CpuStep::StoreSequence(int worker, KvPlace place, const LayerWeights& layer, uint32_t sequence,
-                            uint32_t kv_head) {
+void CpuStep::StoreSequence(int worker, LayerKvPlace place, const LayerWeights& layer,
+                            uint32_t sequence, uint32_t kv_head) {
   const KvHeadPlace head{place.group, place.slot, kv_head};
   uint32_t row = 0;
   for (uint32_t s = 0; s < sequence; ++s) {
@@ -64,7 +64,7 @@ void CpuStep::StoreSequence(int worker, KvPlace place, const LayerWeights& layer
 // Units are a KV head of 16 rows, so that workers seldom write into the same cache lines of a
 // block. Nibbles share bytes, and quantizing a unit needs all of it: then KV is stored in units of
 // a KV head and a sequence, the first ones.
-void CpuStep::RotateAndStore(int worker, KvPlace place, const LayerWeights& layer) {
+void CpuStep::RotateAndStore(int worker, LayerKvPlace place, const LayerWeights& layer) {
   const uint32_t heads = config_.kv_head_count;
   const uint32_t row_groups = (rows_ + kUnitTokens - 1) / kUnitTokens;
   const bool by_sequence = staging_.staged() || layout_.types.v == KvType::kInt4;
@@ -119,7 +119,7 @@ void CpuStep::QuantizeAttended(const PlannedTile& planned, const AttentionPlan& 
 }
 
 // The tile of a piece, but for its queries.
-AttentionTile CpuStep::TileOf(KvPlace place, const AttentionPiece& piece) const {
+AttentionTile CpuStep::TileOf(LayerKvPlace place, const AttentionPiece& piece) const {
   const AttentionPlan& plan = plans_[place.group];
   const PlannedTile& planned = plan.tiles()[piece.tile];
   AttentionTile tile;
@@ -137,11 +137,11 @@ AttentionTile CpuStep::TileOf(KvPlace place, const AttentionPiece& piece) const 
   return tile;
 }
 
-void CpuStep::AttendPiece(int worker, KvPlace place, const LayerWeights& layer,
+void CpuStep::AttendPiece(int worker, LayerKvPlace place, const LayerWeights& layer,
                           const AttentionPiece& piece, const AttentionPiece* after) {
   const AttentionPlan& plan = plans_[place.group];
   const PlannedTile& planned = plan.tiles()[piece.tile];
-  const Own& own = OwnOf(worker);
+  const WorkerBuffers& own = OwnOf(worker);
   const float* q[kMaxAttentionRows];
   float* out[kMaxAttentionRows];
   const std::byte* own_k[kMaxAttentionRows];
@@ -151,7 +151,7 @@ void CpuStep::AttendPiece(int worker, KvPlace place, const LayerWeights& layer,
     q[i] = source;
     out[i] = Row(attended_, row, q_width()) + piece.kv_head * head_floats();
     if (staging_.staged()) {
-      const RowPlace& at = row_places_[row];
+      const BatchRowPlace& at = row_places_[row];
       own_k[i] =
           staging_.OwnUnit({place.group, place.slot, piece.kv_head}, at.sequence, at.position);
     }
@@ -200,7 +200,7 @@ void CpuStep::AttendPiece(int worker, KvPlace place, const LayerWeights& layer,
   if (heads_are_blocks_) QuantizeAttended(planned, plan, piece.kv_head);
 }
 
-void CpuStep::AttendAll(int worker, KvPlace place, const LayerWeights& layer) {
+void CpuStep::AttendAll(int worker, LayerKvPlace place, const LayerWeights& layer) {
   const std::vector<AttentionPiece>& pieces = plans_[place.group].pieces();
   const uint32_t count = static_cast<uint32_t>(pieces.size());
   // Several pieces a claim, so that one's keys are fetched during the other; long ones one by one.

@@ -18,7 +18,7 @@ uint32_t RowGrain(uint32_t rows, int workers) {
 }  // namespace
 
 // The residual connection after a projection: directly, or through the norm that follows it.
-CpuStep::Product CpuStep::Residual(const PackedMatrix& matrix, bool normed) const {
+MatrixProduct CpuStep::Residual(const PackedMatrix& matrix, bool normed) const {
   return {&matrix, normed ? branch_ : x_, config_.d_model, normed ? Store::kAssign : Store::kAdd};
 }
 
@@ -29,13 +29,13 @@ float* CpuStep::ResidualStream(int worker) const {
 }
 
 Activations CpuStep::Normed(int worker, uint32_t rows) const {
-  const Own& own = OwnOf(worker);
+  const WorkerBuffers& own = OwnOf(worker);
   return redundant() ? Activations{rows, config_.d_model, own.normed, own.normed_q}
                      : Activations{rows, config_.d_model, normed_, normed_q_};
 }
 
 void CpuStep::EmbedRow(uint32_t row, float* x) const {
-  const RowPlace& place = row_places_[row];
+  const BatchRowPlace& place = row_places_[row];
   const BatchSequence& sequence = batch_->sequences[place.sequence];
   const TokenId token = sequence.tokens[place.position - sequence.start];
   UnpackRow(weights_.token_embedding(), static_cast<uint32_t>(Index(token)), {x, config_.d_model});
@@ -69,7 +69,7 @@ void CpuStep::Embed(int worker) {
 void CpuStep::NormalizeRow(int worker, uint32_t row, std::span<const float> branch_norm,
                            std::span<const float> norm, uint32_t out_row, const Activations& into) {
   const uint32_t width = config_.d_model;
-  const Own& own = OwnOf(worker);
+  const WorkerBuffers& own = OwnOf(worker);
   const std::span<float> x(Row(ResidualStream(worker), row, width), width);
   if (!branch_norm.empty()) {
     const std::span<float> branch(own.branch, width);
@@ -102,9 +102,9 @@ void CpuStep::Normalize(int worker, StepPhase phase, std::span<const float> bran
 }
 
 void CpuStep::Multiply(int worker, StepPhase phase, const Activations& input,
-                       std::span<const Product> products) {
+                       std::span<const MatrixProduct> products) {
   uint32_t panels = 0;
-  for (const Product& product : products) panels += product.matrix->panel_count();
+  for (const MatrixProduct& product : products) panels += product.matrix->panel_count();
   // Claims big enough to stream, small enough that the last one does not keep the others waiting.
   const uint32_t claims = static_cast<uint32_t>(team_.worker_count()) * 8;
   uint32_t grain = std::clamp(panels / claims, 1u, 64u);
@@ -113,7 +113,7 @@ void CpuStep::Multiply(int worker, StepPhase phase, const Activations& input,
   // Of neighbours, so that each worker reads one run of the weights.
   team_.ClaimNear(worker, panels, grain, [&](uint32_t begin, uint32_t end) {
     uint32_t first = 0;
-    for (const Product& product : products) {
+    for (const MatrixProduct& product : products) {
       const uint32_t count = product.matrix->panel_count();
       const uint32_t from = std::max(begin, first);
       const uint32_t to = std::min(end, first + count);
@@ -145,7 +145,7 @@ PackedMatrix PanelsFrom(const PackedMatrix& matrix, uint32_t begin) {
 // products, activation and quantization while all of it is in the nearest cache.
 void CpuStep::GateUpBlocks(int worker, const LayerWeights& layer, uint32_t begin, uint32_t end) {
   constexpr uint32_t kPanels = kActivationBlock / kPanelRows;
-  const Own& own = OwnOf(worker);
+  const WorkerBuffers& own = OwnOf(worker);
   const Activations input = Normed(worker, rows_);
   const Activations output = Activated();
   const uint32_t width = (end - begin) * kActivationBlock;
@@ -199,7 +199,7 @@ void CpuStep::ProjectBlocks(int worker, const Activations& input, uint32_t begin
 }
 
 void CpuStep::ProjectLogits(int worker) {
-  const Own& own = OwnOf(worker);
+  const WorkerBuffers& own = OwnOf(worker);
   const Activations input = Normed(worker, logits_rows_);
   const std::span<const float> post_norm = weights_.layers().back().post_ffn_norm;
   const auto body = [&](uint32_t begin, uint32_t end) {
