@@ -190,13 +190,23 @@ class BenchStrategiesCommand : public Command {
     LoadedModel& model = *opened.model;
     KV_RETURN_IF_ERROR(Prepare(model));
     CatchInterrupts();  // Not before: until now there is nothing to show.
-    const size_t runs = types.size() * strategies.size();
-    SayLength(runs);
     for (const KvTypes type : types) {
       for (const KvStrategy strategy : strategies) {
-        if (!report_.interrupted) report_.rows.push_back(RunOne(model, strategy, type, runs));
+        StrategyRow& row = report_.rows.emplace_back();
+        row.strategy = strategy;
+        row.types = type;
       }
     }
+    SayLength();
+    for (uint32_t round = 0; round < report_.rounds; ++round) {
+      for (StrategyRow& row : report_.rows) {
+        if (row.ok() && !report_.interrupted) RunOne(model, &row);
+      }
+    }
+    std::erase_if(report_.rows, [](const StrategyRow& row) {  // Interrupted before its turn.
+      return row.ok() && row.rounds.empty();
+    });
+    for (StrategyRow& row : report_.rows) Summarise(&row);
     if (html_.has_value()) KV_RETURN_IF_ERROR(WritePage(*html_, ToHtml(report_)));
     json_ ? PrintOut("{}", ToJson(report_)) : PrintTable(report_);
     return ExitCode();
@@ -217,6 +227,11 @@ class BenchStrategiesCommand : public Command {
         "Tokens of each request's own, on average; mixed: of a short one");
     add("--output-tokens", &output_tokens_, 1, kMostTokens, "Tokens of an answer, on average");
     add("--turns", &turns_, 1, 1000, "Turns of a conversation in chat");
+    options.Add("--rounds", &rounds_, "All of them so many times in turn; times are the median's")
+        .Type("N")
+        .Range(1, 1000)
+        .ShowDefault()
+        .Group("Load");
     options.Add("--seed", &seed_, "Of texts and lengths (1)").Type("N").Group("Load");
     options
         .Add("--prefill-rows", &prefill_rows_,
@@ -258,36 +273,37 @@ class BenchStrategiesCommand : public Command {
     report_.context_tokens = context_tokens_;
     report_.block_tokens = model.kv().layout().block_tokens;
     report_.prefill_rows = prefill_rows_;
+    report_.rounds = rounds_;
     report_.evict = *KvEvictFromName(evict_);
     return OkStatus();
   }
 
-  void SayLength(size_t runs) const {
+  size_t run_count() const { return report_.rows.size() * report_.rounds; }
+
+  void SayLength() const {
     if (!IsTerminal(STDERR_FILENO)) return;
     PrintError(
-        "{} runs of {} requests: {} prompt and {} answer tokens each; the first one shows "
-        "how long it takes\n",
-        runs, report_.load.request_count, report_.load.prompt_tokens, report_.load.output_tokens);
+        "{} runs of {} requests: {} prompt and {} answer tokens each; the first one shows how long "
+        "it takes\n",
+        run_count(), report_.load.request_count, report_.load.prompt_tokens,
+        report_.load.output_tokens);
   }
 
-  StrategyRow RunOne(LoadedModel& model, KvStrategy strategy, KvTypes types, size_t runs) {
-    StrategyRow row;
-    row.strategy = strategy;
-    row.types = types;
+  void RunOne(LoadedModel& model, StrategyRow* row) {
     StrategyRunOptions options;
-    options.strategy = strategy;
-    options.types = types;
+    options.strategy = row->strategy;
+    options.types = row->types;
     options.evict = report_.evict;
     options.budget_bytes = report_.budget_bytes;
     options.context_tokens = context_tokens_;
     options.prefill_rows = prefill_rows_;
-    const std::string left = report_.rows.empty()
+    const std::string left = runs_done_ == 0
                                  ? std::string()
                                  : fmt::format(", about {:.0f} s left",
-                                               spent_s_ / static_cast<double>(report_.rows.size()) *
-                                                   static_cast<double>(runs - report_.rows.size()));
-    ProgressBar bar(fmt::format("{} of {}: {} {}{}", report_.rows.size() + 1, runs,
-                                KvStrategyName(strategy), KvTypesName(types), left));
+                                               spent_s_ / static_cast<double>(runs_done_) *
+                                                   static_cast<double>(run_count() - runs_done_));
+    ProgressBar bar(fmt::format("{} of {}: {} {}{}", runs_done_ + 1, run_count(),
+                                KvStrategyName(row->strategy), KvTypesName(row->types), left));
     const double start = NowSeconds();
     StatusOr<StrategyOutcome> outcome =
         RunStrategy(model, report_.load, options, [&](double share) {
@@ -295,19 +311,22 @@ class BenchStrategiesCommand : public Command {
           return !Interrupted().load();
         });
     spent_s_ += NowSeconds() - start;
+    ++runs_done_;
     if (!outcome.ok()) {
-      row.problem = MessageOf(outcome.status());
-      return row;
+      row->problem = MessageOf(outcome.status());
+      return;
     }
-    row.outcome = *std::move(outcome);
-    report_.interrupted = row.outcome.interrupted;
-    Summarise(&row);
-    return row;
+    report_.interrupted = outcome->interrupted;
+    // A round that was cut short counts only where there is no other.
+    if (outcome->interrupted && !row->rounds.empty()) return;
+    row->rounds.push_back(*std::move(outcome));
   }
 
   int ExitCode() const {
     if (report_.interrupted) return kExitInterrupted;
     if (FindDifference(report_).has_value()) return kExitFailure;
+    const auto differs = [](const StrategyRow& row) { return row.rounds.size() > 1; };
+    if (std::any_of(report_.rows.begin(), report_.rows.end(), differs)) return kExitFailure;
     const auto ok = [](const StrategyRow& row) { return row.ok(); };
     // Not one of them could be run: that is what was asked for, not this machine.
     return std::any_of(report_.rows.begin(), report_.rows.end(), ok) ? kExitOk : kExitUsage;
@@ -330,8 +349,10 @@ class BenchStrategiesCommand : public Command {
   std::optional<uint32_t> turns_;
   std::optional<uint64_t> seed_;
   uint32_t prefill_rows_ = 128;
+  uint32_t rounds_ = 1;
   StrategiesReport report_;
   double spent_s_ = 0.0;
+  size_t runs_done_ = 0;
 };
 
 }  // namespace

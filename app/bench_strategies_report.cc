@@ -29,6 +29,23 @@ StepSeries Over(const std::vector<StrategySample>& samples, Value value) {
   return series;
 }
 
+// What must repeat.
+std::vector<uint64_t> CountsOf(const StrategyOutcome& outcome) {
+  std::vector<uint64_t> counts = {outcome.samples.size(),
+                                  outcome.scheduler.computed_tokens,
+                                  outcome.scheduler.preemptions,
+                                  outcome.scheduler.cached_tokens,
+                                  outcome.scheduler.dedupe_waits,
+                                  outcome.kv.copies,
+                                  outcome.kv.moves,
+                                  outcome.kv.hit_tokens};
+  for (const StrategySample& sample : outcome.samples) {
+    counts.insert(counts.end(), {sample.running, sample.usage.reserved, sample.usage.used,
+                                 sample.usage.idle, sample.usage.largest_free});
+  }
+  return counts;
+}
+
 std::string Answer(const StrategyRow& row, uint32_t request) {
   std::string text = row.outcome.answers[request];
   constexpr size_t kMost = 40;
@@ -139,6 +156,19 @@ Json RowJson(const StrategyRow& row) {
 }  // namespace
 
 void Summarise(StrategyRow* row) {
+  if (!row->ok()) return;
+  const size_t middle = (row->rounds.size() - 1) / 2;
+  for (const StrategyOutcome& round : row->rounds) {
+    if (round.interrupted || CountsOf(round) == CountsOf(row->rounds[0])) continue;
+    row->problem = "two rounds of the same load did not count the same: this is a bug";
+    return;
+  }
+  std::nth_element(row->rounds.begin(), row->rounds.begin() + static_cast<ptrdiff_t>(middle),
+                   row->rounds.end(), [](const StrategyOutcome& a, const StrategyOutcome& b) {
+                     return a.load.wall_s < b.load.wall_s;
+                   });
+  row->outcome = std::move(row->rounds[middle]);
+  row->rounds.clear();
   const std::vector<StrategySample>& samples = row->outcome.samples;
   row->load = Summarise({row->outcome.load});
   using S = StrategySample;
@@ -278,9 +308,11 @@ std::string DescribeLoad(const StrategiesReport& report) {
 std::string DescribeMemory(const StrategiesReport& report) {
   return fmt::format(
       "{:g} MiB of KV, context {} tokens, blocks of {}, at most {} prompt rows beside answers, "
-      "evicts {}",
+      "evicts {}{}",
       static_cast<double>(report.budget_bytes) / kMiB, report.context_tokens, report.block_tokens,
-      report.prefill_rows, KvEvictName(report.evict));
+      report.prefill_rows, KvEvictName(report.evict),
+      report.rounds == 1 ? std::string()
+                         : fmt::format("; the median of {} rounds in turn", report.rounds));
 }
 
 std::string DescribeAnswers(const StrategiesReport& report) {
@@ -360,6 +392,7 @@ std::string ToJson(const StrategiesReport& report) {
   json["ctx"] = report.context_tokens;
   json["block_tokens"] = report.block_tokens;
   json["prefill_rows"] = report.prefill_rows;
+  json["rounds"] = report.rounds;
   json["kv_evict"] = std::string(KvEvictName(report.evict));
   json["answers_equal"] = nullptr;
   if (ComparesAnswers(report)) json["answers_equal"] = !FindDifference(report).has_value();

@@ -22,8 +22,9 @@ struct StepSeries {
 struct StrategyRow {
   KvStrategy strategy = KvStrategy::kPaged;
   KvTypes types;
-  std::string problem;  // Why it could not be run; empty: it was.
-  StrategyOutcome outcome;
+  std::string problem;                  // Why it could not be run; empty: it was.
+  std::vector<StrategyOutcome> rounds;  // All, until Summarise.
+  StrategyOutcome outcome;              // The round of median length.
 
   // Of the outcome, by Summarise.
   LoadSummary load;
@@ -43,12 +44,14 @@ struct StrategiesReport {
   uint32_t context_tokens = 0;
   uint32_t block_tokens = 0;
   uint32_t prefill_rows = 0;
+  uint32_t rounds = 1;  // Of all rows in turn.
   KvEvict evict = KvEvict::kLru;
   bool interrupted = false;
   std::vector<StrategyRow> rows;  // Types, and for each the strategies, in the order asked for.
 };
 
-// Fills in what follows from the outcome.
+// Chooses the outcome and fills in what follows from it. A row whose rounds differ in more than
+// times becomes a problem: that is a bug. REQUIRES: a problem, or a round at least.
 void Summarise(StrategyRow* row);
 
 // The first request that two strategies with the same KV type answered differently.

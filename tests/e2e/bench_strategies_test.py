@@ -71,7 +71,7 @@ class CountsTest(BenchStrategies):
 
     def test_the_seed_changes_the_load(self):
         args = [*SMALL, "--strategies", "paged", "--kv-types", "f16"]
-        one, two = (self.bench(*args, "--seed", seed) for seed in ("1", "2"))
+        one, two = (self.bench(*args, "--seed", seed, "--rounds", "2") for seed in ("1", "2"))
         self.assertNotEqual(one["load"]["prompt_tokens"], two["load"]["prompt_tokens"])
         self.assertIsNone(one["answers_equal"])  # Nothing to compare with.
 

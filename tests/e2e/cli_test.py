@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cli_harness import (BINARY, GEMMA, SMOLLM2, ProgramTest, clean_environment, gguf_header, gguf_string,  # noqa: E402
                          kvasir, need)
 
-COMMANDS = [["run"], ["chat"], ["bench", "model"], ["inspect"], ["logits"], ["perplexity"], ["template"],
+COMMANDS = [["run"], ["chat"], ["bench", "model"], ["bench", "strategies"], ["inspect"], ["logits"], ["perplexity"], ["template"],
             ["tokenize"], ["detokenize"], ["serve"]]
 
 
