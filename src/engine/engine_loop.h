@@ -56,7 +56,7 @@ struct EngineSnapshot {
   TimeUs last_step_us = 0;
   double macs_per_us = 0;
   double depth_cost = 0;  // CostModel::depth_cost
-  LockWaits lock_waits;  // Of the engine thread.
+  LockWaits lock_waits;   // Of the engine thread.
 };
 
 class EngineLoop {

@@ -1,6 +1,5 @@
 // Every row operation on every instruction set this CPU has: against the double-precision twin at
 // the bound of the header, and bit for bit between instruction sets.
-#include "kernels/logits_row.h"
 #include "kernels/row_ops.h"
 
 #include <gmock/gmock.h>
@@ -18,6 +17,7 @@
 
 #include "base/rng.h"
 #include "kernels/isa.h"
+#include "kernels/logits_row.h"
 #include "kernels/row_ops_table.h"
 
 namespace kvasir {

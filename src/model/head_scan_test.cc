@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "kernels/q8_file_for_test.h"
 #include "kernels/logits_row.h"
+#include "kernels/q8_file_for_test.h"
 #include "kernels/row_ops.h"
 
 namespace kvasir {
