@@ -242,11 +242,13 @@ void ScoresOfChannels(Work& work, const AttentionJob::Segment& segment, int u, i
       const V by = Set1(work.inverse[row + i][g]);
       const float* const q = job.q[row + i] + first;
       V sum = Zero();
+      V shifted[kScaleChannels / 16];
       for (int j = 0; j < vectors; ++j) {
         const V x = Load(q + j * 16);
         sum = Fma(x, low[j], sum);
-        StoreCoefs(Fma(Mul(x, by), relative[j], shift), CoefRow(work, row + i), j * 16);
+        shifted[j] = Fma(Mul(x, by), relative[j], shift);
       }
+      StoreCoefGroup(shifted, vectors, CoefRow(work, row + i), 0);
       offset[i] = SumLanes(sum);
     }
     DotOfRows<1, true>(rows, a, KBytes{segment.k + u, segment.v + u, first * 8}, 1, vectors * 2,
@@ -270,22 +272,12 @@ void ScoresInt4(Work& work, const AttentionJob::Segment& segment) {
   }
 }
 
-// Tokens t .. t + 15 that a row sees.
-inline Mask SeenLanes(const AttentionJob& job, int row, int t) {
+// x in the lanes of tokens t .. t + 15 that a row sees, else 0.
+inline V Seen(const AttentionJob& job, int row, int t, V x) {
+  if (job.begin[row] <= t && t + 16 <= job.end[row]) return x;
   const int begin = Smaller(Larger(job.begin[row] - t, 0), 16);
   const int end = Smaller(Larger(job.end[row] - t, 0), 16);
-  return begin < end ? Lanes(begin, end) : Lanes(0, 0);
-}
-
-// Calls visit(row, t, unit) for each row of a segment and each unit, which holds tokens t .. t
-// + 15.
-template <typename Visit>
-inline void ForRowsAndUnits(const AttentionJob::Segment& segment, Visit visit) {
-  for (int u = 0; u < segment.units; ++u) {
-    for (int r = segment.first_row; r < segment.first_row + segment.rows; ++r) {
-      visit(r, (segment.first_unit + u) * 16, segment.v[u]);
-    }
-  }
+  return Select(begin < end ? Lanes(begin, end) : Lanes(0, 0), x, Zero());
 }
 
 // Coefficients of one group of channels: weight times scale of each token. `scales` is in bytes
@@ -296,20 +288,19 @@ void RoundWeights(Work& work, int scales, int minimums) {
   V largest[AttentionJob::kRows];
   V low[AttentionJob::kRows];
   for (int r = 0; r < job.rows; ++r) largest[r] = low[r] = Zero();
-  const auto weight = [&](int row, int t, const uint16_t* unit) {
-    const V by = LoadHalf(HalvesAt(unit, scales));
-    return Select(SeenLanes(job, row, t), Mul(Load(PRow(work, row) + t), by), Zero());
-  };
   for (int i = 0; i < job.segments; ++i) {
-    ForRowsAndUnits(job.segment[i], [&](int row, int t, const uint16_t* unit) {
-      largest[row] = AbsMax(largest[row], weight(row, t, unit));
-      if constexpr (kNibbles) {
-        const Mask seen = SeenLanes(job, row, t);
-        const V p = Select(seen, Load(PRow(work, row) + t), Zero());
-        const V minimum = Select(seen, LoadHalf(HalvesAt(unit, scales + minimums)), Zero());
-        low[row] = Fma(p, minimum, low[row]);
+    const AttentionJob::Segment& segment = job.segment[i];
+    for (int u = 0; u < segment.units; ++u) {
+      const int t = (segment.first_unit + u) * 16;
+      const V scale = LoadHalf(HalvesAt(segment.v[u], scales));
+      const V minimum = kNibbles ? LoadHalf(HalvesAt(segment.v[u], scales + minimums)) : Zero();
+      for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
+        // What is stale may be no number: the products are chosen from, not the factors.
+        const V p = Load(PRow(work, row) + t);
+        largest[row] = AbsMax(largest[row], Seen(job, row, t, Mul(p, scale)));
+        if constexpr (kNibbles) low[row] = Add(low[row], Seen(job, row, t, Mul(p, minimum)));
       }
-    });
+    }
   }
   for (int r = 0; r < job.rows; ++r) {
     const float top = MaxLanes(largest[r]);
@@ -320,11 +311,17 @@ void RoundWeights(Work& work, int scales, int minimums) {
   }
   const V shift = Set1(kRoundShift);
   for (int i = 0; i < job.segments; ++i) {
-    ForRowsAndUnits(job.segment[i], [&](int row, int t, const uint16_t* unit) {
-      const V shifted = Fma(weight(row, t, unit), Set1(work.inverse[row][0]), shift);
-      StoreCoefs(shifted, CoefRow(work, row), t);
-      largest[row] = Add(largest[row], Sub(shifted, shift));
-    });
+    const AttentionJob::Segment& segment = job.segment[i];
+    for (int u = 0; u < segment.units; ++u) {
+      const int t = (segment.first_unit + u) * 16;
+      const V scale = LoadHalf(HalvesAt(segment.v[u], scales));
+      for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
+        const V weight = Seen(job, row, t, Mul(Load(PRow(work, row) + t), scale));
+        const V shifted = Fma(weight, Set1(work.inverse[row][0]), shift);
+        StoreCoefs(shifted, CoefRow(work, row), t);
+        largest[row] = Add(largest[row], Sub(shifted, shift));
+      }
+    }
   }
   for (int r = 0; r < job.rows; ++r) {
     const float total = SumLanes(largest[r]);  // Exact: below 2^24.

@@ -35,6 +35,9 @@ inline void StoreCoefs(V shifted, uint8_t* row, int at) {
   const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(lo, hi), 0xD8);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + 2 * at), packed);
 }
+inline void StoreCoefGroup(const V* shifted, int vectors, uint8_t* row, int at) {
+  for (int i = 0; i < vectors; ++i) StoreCoefs(shifted[i], row, at + i * 16);
+}
 inline Coef LoadCoef(const uint8_t* row, int quad) {
   long long four;
   __builtin_memcpy(&four, row + 8 * quad, sizeof four);

@@ -33,6 +33,27 @@ inline void StoreCoefs(V shifted, uint8_t* row, int at) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(row + kCoefSpan + at), _mm512_cvtepi32_epi8(high));
 }
 
+// The same for 64: narrowing goes by lanes of 128 bits, and one permutation puts them in order.
+inline void StoreCoefGroup(const V* shifted, int vectors, uint8_t* row, int at) {
+  if (vectors != 4) {
+    for (int i = 0; i < vectors; ++i) StoreCoefs(shifted[i], row, at + i * 16);
+    return;
+  }
+  const __m512i shift = _mm512_castps_si512(_mm512_set1_ps(kRoundShift));
+  __m512i x[4];
+  for (int i = 0; i < 4; ++i) x[i] = _mm512_sub_epi32(_mm512_castps_si512(shifted[i]), shift);
+  const __m512i a = _mm512_packs_epi32(x[0], x[1]);
+  const __m512i b = _mm512_packs_epi32(x[2], x[3]);
+  const __m512i round = _mm512_set1_epi16(128);
+  const __m512i byte = _mm512_set1_epi16(255);
+  const __m512i high = _mm512_packs_epi16(_mm512_srai_epi16(_mm512_add_epi16(a, round), 8),
+                                          _mm512_srai_epi16(_mm512_add_epi16(b, round), 8));
+  const __m512i low = _mm512_packus_epi16(_mm512_and_si512(a, byte), _mm512_and_si512(b, byte));
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  _mm512_storeu_si512(row + at, _mm512_permutexvar_epi32(order, low));
+  _mm512_storeu_si512(row + kCoefSpan + at, _mm512_permutexvar_epi32(order, high));
+}
+
 // Coefficients 4 * quad .. + 3 of a row, for all columns.
 inline Coef LoadCoef(const uint8_t* row, int quad) {
   int32_t low, high;

@@ -38,6 +38,9 @@ inline void StoreCoefs(V shifted, uint8_t* row, int at) {
     __builtin_memcpy(row + 2 * (at + i), &value, sizeof value);
   }
 }
+inline void StoreCoefGroup(const V* shifted, int vectors, uint8_t* row, int at) {
+  for (int i = 0; i < vectors; ++i) StoreCoefs(shifted[i], row, at + i * 16);
+}
 inline Coef LoadCoef(const uint8_t* row, int quad) {
   Coef coef;
   __builtin_memcpy(coef.value, row + 8 * quad, sizeof coef.value);
