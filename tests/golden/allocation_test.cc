@@ -80,7 +80,7 @@ void ExpectNoAllocation(const char* file_name) {
     const std::optional<SequenceId> id = (*cache)->Open(BlockHash{}, prompt);
     ASSERT_TRUE(id.has_value() && (*cache)->Reserve(*id, kPromptTokens));
     batch.sequences.resize(1);
-    batch.sequences[0] = {prompt, 0, kPromptTokens - 1, {}};
+    batch.sequences[0] = {prompt, 0, kPromptTokens - 1, {}, {}};
     for (uint32_t g = 0; g < options.layout.groups.size(); ++g) {
       batch.sequences[0].blocks[g] = (*cache)->table(*id, g).addresses();
     }
@@ -94,7 +94,7 @@ void ExpectNoAllocation(const char* file_name) {
     batch.sequences.resize(kSequences);
     for (uint32_t s = 0; s < kSequences; ++s) {
       ASSERT_TRUE((*cache)->Reserve(ids[s], 1));
-      batch.sequences[s] = {{&next[s], 1}, (*cache)->computed(ids[s]), 0, {}};
+      batch.sequences[s] = {{&next[s], 1}, (*cache)->computed(ids[s]), 0, {}, {}};
       for (uint32_t g = 0; g < options.layout.groups.size(); ++g) {
         batch.sequences[s].blocks[g] = (*cache)->table(ids[s], g).addresses();
       }
