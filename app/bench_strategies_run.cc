@@ -8,6 +8,7 @@
 #include "engine/engine_client.h"
 #include "engine/engine_loop.h"
 #include "kv/tail_store.h"
+#include "load_client.h"
 #include "model/cpu_model_runner.h"
 #include "terminal.h"
 
@@ -108,7 +109,9 @@ Status StrategyRun::Create(const StrategyRunOptions& options) {
   root_ = model_.Root(KvTypesName(options.types));
   clients_.resize(clients);
   outcome_.answers.resize(load_.request_count);
-  outcome_.load.records.resize(load_.request_count);
+  LoadRecord pending;  // Until it is done: what an interrupt leaves is no answer.
+  pending.error = LoadClient::kCancelledError;
+  outcome_.load.records.assign(load_.request_count, pending);
   return OkStatus();
 }
 
