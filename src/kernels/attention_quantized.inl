@@ -212,62 +212,148 @@ void ScoresInt8(Work& work, const AttentionJob::Segment& segment) {
   }
 }
 
-// Scores of one int4 unit and one group of channels. `scale` and `minimum` are the group's own.
-void ScoresOfChannels(Work& work, const AttentionJob::Segment& segment, int u, int first, int g,
-                      const uint16_t* scale, const uint16_t* minimum) {
-  const AttentionJob& job = work.job;
-  const int vectors = Smaller(kScaleChannels, job.head_dim - first) / 16;
-  V low[kScaleChannels / 16];
-  V relative[kScaleChannels / 16];
-  V largest = Zero();
-  for (int j = 0; j < vectors; ++j) {
-    low[j] = LoadHalf(minimum + j * 16);
-    relative[j] = LoadHalf(scale + j * 16);
-    largest = Max(relative[j], largest);
+// Scores of a segment's int4 units, a group of 64 channels at a time, in three passes over its
+// units: so nothing waits for what was only just stored, and sums over lanes and divisions are
+// those of 16 units at once. In work.panel: scales, minimums and sums, each [16 units][64].
+constexpr int kGroupFloats = 16 * kScaleChannels;
+
+// Scales relative to each unit's largest, which goes to `top` [16], and minimums as floats.
+void ExpandScales(Work& work, const AttentionJob::Segment& segment, int first, int vectors,
+                  float* top) {
+  const int dim = work.job.head_dim;
+  float* const relative = work.panel;
+  float* const low = work.panel + kGroupFloats;
+  float* const lanes = work.panel + 2 * kGroupFloats;
+  for (int u = 0; u < segment.units; ++u) {
+    const uint16_t* const scale = HalvesAt(segment.k[u], dim * 8) + first;
+    V largest = Zero();
+    for (int j = 0; j < vectors; ++j) {
+      const V x = LoadHalf(scale + j * 16);
+      largest = Max(x, largest);
+      Store(relative + u * kScaleChannels + j * 16, x);
+      Store(low + u * kScaleChannels + j * 16, LoadHalf(scale + dim + j * 16));
+    }
+    Store(lanes + u * 16, largest);
   }
-  const float top = MaxLanes(largest);
-  const V inverse = Set1(top > 0.0f ? 1.0f / top : 0.0f);
-  for (int j = 0; j < vectors; ++j) relative[j] = Mul(relative[j], inverse);
+  const V tops = MaxLanes16(lanes);
+  float inverse[16];
+  Store(top, tops);
+  Store(inverse, Select(Less(Zero(), tops), Div(Set1(1.0f), tops), Zero()));
+  for (int u = 0; u < segment.units; ++u) {
+    const V by = Set1(inverse[u]);
+    for (int j = 0; j < vectors; ++j) {
+      float* const at = relative + u * kScaleChannels + j * 16;
+      Store(at, Mul(Load(at), by));
+    }
+  }
+}
+
+inline uint8_t* UnitCoefs(Work& work, int u, int i) {  // Four units share the place of a row.
+  return CoefRow(work, u / 4 * kLoneRows + i) + u % 4 * kScaleChannels * kCoefBytes;
+}
+
+// Coefficients of a row for each unit, and the sums of query times minimum into `offset` [16].
+template <int kVectors>
+void RoundForUnits(Work& work, int units, int row, int first, int i, float* offset) {
+  const float* const relative = work.panel;
+  const float* const low = work.panel + kGroupFloats;
+  float* const lanes = work.panel + 2 * kGroupFloats;
+  const V by = Set1(work.inverse[row][first / kScaleChannels]);
   const V shift = Set1(kRoundShift);
-  const int base = (segment.first_unit + u) * 16;
+  V q[kVectors], scaled[kVectors];
+#pragma GCC unroll 4
+  for (int j = 0; j < kVectors; ++j) {
+    q[j] = Load(work.job.q[row] + first + j * 16);
+    scaled[j] = Mul(q[j], by);
+  }
+  for (int u = 0; u < units; ++u) {
+    V sum = Zero();
+    V shifted[kVectors];
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) {
+      const int at = u * kScaleChannels + j * 16;
+      sum = Fma(q[j], Load(low + at), sum);
+      shifted[j] = Fma(scaled[j], Load(relative + at), shift);
+    }
+    StoreCoefGroup(shifted, kVectors, UnitCoefs(work, u, i), 0);
+    Store(lanes + u * 16, sum);
+  }
+  Store(offset, SumLanes16(lanes));
+}
+
+// Dot products of the units with the coefficients of kRows rows, into the rows' scores.
+template <int kRows, int kVectors>
+__attribute__((noinline)) void DotUnits(Work& work, const AttentionJob::Segment& segment, int row,
+                                        int first, const float* top, const float (*offset)[16]) {
+  for (int u = 0; u < segment.units; ++u) {
+    const uint8_t* const bytes = UnitBytes(segment.k[u]) + first * 8;
+    const uint8_t* const fetch = UnitBytes(segment.v[u]) + first * 8;
+    const uint8_t* const coefs = UnitCoefs(work, u, 0);
+    Sums sum[kRows][2];
+#pragma GCC unroll 6
+    for (int i = 0; i < kRows; ++i) sum[i][0] = sum[i][1] = ZeroSums();
+#pragma GCC unroll 8
+    for (int k = 0; k < kVectors * 2; ++k) {
+      __builtin_prefetch(fetch + k * 64, 0, 2);
+      const Bytes low = LoadLowNibbles(bytes + k * 64);
+      const Bytes high = LoadHighNibbles(bytes + k * 64);
+#pragma GCC unroll 6
+      for (int i = 0; i < kRows; ++i) {
+        const uint8_t* const a = coefs + i * 2 * kCoefSpan;
+        Accumulate(sum[i][0], low, LoadCoef(a, 2 * k));
+        Accumulate(sum[i][1], high, LoadCoef(a, 2 * k + 1));
+      }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < kRows; ++i) {
+      float* const p = PRow(work, row + i) + (segment.first_unit + u) * 16;
+      const V x = ToFloat(Total(sum[i][1], Total(sum[i][0], ZeroInts())));
+      const V unit = Set1(work.unit[row + i][first / kScaleChannels] * top[u]);
+      const V part = Fma(x, unit, Set1(offset[i][u]));
+      Store(p, first == 0 ? part : Add(Load(p), part));
+    }
+  }
+}
+
+template <int kVectors>
+void ScoresOfChannels(Work& work, const AttentionJob::Segment& segment, int first) {
+  float top[16];
+  ExpandScales(work, segment, first, kVectors, top);
+  float offset[kLoneRows][16];
   for (int r = 0; r < segment.rows; r += kLoneRows) {
     const int row = segment.first_row + r;
     const int rows = Smaller(kLoneRows, segment.rows - r);
-    if (!AnySees(job, row, rows, base, base + 16)) continue;
-    int32_t dot[kLoneRows * 16] = {};
-    float offset[kLoneRows];
-    const uint8_t* a[kLoneRows];
     for (int i = 0; i < rows; ++i) {
-      a[i] = CoefRow(work, row + i);
-      const V by = Set1(work.inverse[row + i][g]);
-      const float* const q = job.q[row + i] + first;
-      V sum = Zero();
-      V shifted[kScaleChannels / 16];
-      for (int j = 0; j < vectors; ++j) {
-        const V x = Load(q + j * 16);
-        sum = Fma(x, low[j], sum);
-        shifted[j] = Fma(Mul(x, by), relative[j], shift);
-      }
-      StoreCoefGroup(shifted, vectors, CoefRow(work, row + i), 0);
-      offset[i] = SumLanes(sum);
+      RoundForUnits<kVectors>(work, segment.units, row + i, first, i, offset[i]);
     }
-    DotOfRows<1, true>(rows, a, KBytes{segment.k + u, segment.v + u, first * 8}, 1, vectors * 2,
-                       dot, 16);
-    for (int i = 0; i < rows; ++i) {
-      float* const p = PRow(work, row + i) + base;
-      const V x = ToFloat(LoadInts(dot + i * 16));
-      const V part = Fma(x, Set1(work.unit[row + i][g] * top), Set1(offset[i]));
-      Store(p, g == 0 ? part : Add(Load(p), part));
+    if constexpr (kLoneRows >= 6) {
+      if (rows == 6) DotUnits<6, kVectors>(work, segment, row, first, top, offset);
+      if (rows == 5) DotUnits<5, kVectors>(work, segment, row, first, top, offset);
+      if (rows == 4) DotUnits<4, kVectors>(work, segment, row, first, top, offset);
+      if (rows == 3) DotUnits<3, kVectors>(work, segment, row, first, top, offset);
     }
+    if constexpr (kLoneRows >= 2) {
+      if (rows == 2) DotUnits<2, kVectors>(work, segment, row, first, top, offset);
+    }
+    if (rows == 1) DotUnits<1, kVectors>(work, segment, row, first, top, offset);
   }
 }
 
 void ScoresInt4(Work& work, const AttentionJob::Segment& segment) {
   const int dim = work.job.head_dim;
-  for (int u = 0; u < segment.units; ++u) {
-    const uint16_t* const scales = HalvesAt(segment.k[u], dim * 8);
-    for (int first = 0, g = 0; first < dim; first += kScaleChannels, ++g) {
-      ScoresOfChannels(work, segment, u, first, g, scales + first, scales + dim + first);
+  for (int first = 0; first < dim; first += kScaleChannels) {
+    switch (Smaller(kScaleChannels, dim - first) / 16) {
+      case 4:
+        ScoresOfChannels<4>(work, segment, first);
+        break;
+      case 3:
+        ScoresOfChannels<3>(work, segment, first);
+        break;
+      case 2:
+        ScoresOfChannels<2>(work, segment, first);
+        break;
+      default:
+        ScoresOfChannels<1>(work, segment, first);
     }
   }
 }

@@ -26,6 +26,7 @@ inline void StoreInts(int32_t* p, Ints v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v.lo);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), v.hi);
 }
+inline Ints ZeroInts() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 inline V ToFloat(Ints v) { return {_mm256_cvtepi32_ps(v.lo), _mm256_cvtepi32_ps(v.hi)}; }
 
 inline void StoreCoefs(V shifted, uint8_t* row, int at) {

@@ -22,6 +22,7 @@ struct Sums {
 
 inline Ints LoadInts(const int32_t* p) { return _mm512_loadu_si512(p); }
 inline void StoreInts(int32_t* p, Ints v) { _mm512_storeu_si512(p, v); }
+inline Ints ZeroInts() { return _mm512_setzero_si512(); }
 inline V ToFloat(Ints v) { return _mm512_cvtepi32_ps(v); }
 
 // Coefficients at .. at + 15 of a row, from integers in [-32512, 32512] plus kRoundShift.

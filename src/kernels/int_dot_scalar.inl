@@ -25,6 +25,7 @@ inline Ints LoadInts(const int32_t* p) {
   return v;
 }
 inline void StoreInts(int32_t* p, Ints v) { __builtin_memcpy(p, v.lane, sizeof v.lane); }
+inline Ints ZeroInts() { return {}; }
 inline V ToFloat(Ints v) {
   V f;
   for (int i = 0; i < 16; ++i) f.lane[i] = static_cast<float>(v.lane[i]);

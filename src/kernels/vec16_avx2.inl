@@ -131,3 +131,14 @@ inline float MaxLanes(V v) {
   const __m128 max2 = _mm_max_ps(max4, _mm_movehl_ps(max4, max4));
   return _mm_cvtss_f32(_mm_max_ss(max2, _mm_movehdup_ps(max2)));
 }
+
+inline V SumLanes16(const float* p) {  // Of 16 vectors, [16][16].
+  float sum[16];
+  for (int i = 0; i < 16; ++i) sum[i] = SumLanes(Load(p + i * 16));
+  return Load(sum);
+}
+inline V MaxLanes16(const float* p) {
+  float max[16];
+  for (int i = 0; i < 16; ++i) max[i] = MaxLanes(Load(p + i * 16));
+  return Load(max);
+}

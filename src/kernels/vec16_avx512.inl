@@ -71,3 +71,36 @@ inline float MaxLanes(V v) {
   const __m128 max2 = _mm_max_ps(max4, _mm_movehl_ps(max4, max4));
   return _mm_cvtss_f32(_mm_max_ss(max2, _mm_movehdup_ps(max2)));
 }
+
+// Vectors p[16][16]: lane i of the result is vector i's lanes joined in the order of SumLanes.
+template <typename Join>
+inline V JoinLanes16(const float* p, Join join) {
+  constexpr int kSlot[16] = {0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15};
+  V x[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) x[i] = Load(p + kSlot[i] * 16);
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    x[i] = join(_mm512_shuffle_f32x4(x[i], x[i + 8], 0x44),
+                _mm512_shuffle_f32x4(x[i], x[i + 8], 0xEE));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    x[i] = join(_mm512_shuffle_f32x4(x[i], x[i + 4], 0x88),
+                _mm512_shuffle_f32x4(x[i], x[i + 4], 0xDD));
+  }
+  const auto pairs = [&](V a, V b) {
+    const __m512d c = _mm512_castps_pd(a), d = _mm512_castps_pd(b);
+    return join(_mm512_castpd_ps(_mm512_unpacklo_pd(c, d)),
+                _mm512_castpd_ps(_mm512_unpackhi_pd(c, d)));
+  };
+  const V a = pairs(x[0], x[2]);
+  const V b = pairs(x[1], x[3]);
+  return join(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xDD));
+}
+inline V SumLanes16(const float* p) {
+  return JoinLanes16(p, [](V a, V b) { return Add(a, b); });
+}
+inline V MaxLanes16(const float* p) {
+  return JoinLanes16(p, [](V a, V b) { return Max(a, b); });
+}

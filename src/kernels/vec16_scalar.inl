@@ -147,3 +147,14 @@ inline float MaxLanes(V v) {
   }
   return v.lane[0];
 }
+
+inline V SumLanes16(const float* p) {  // Of 16 vectors, [16][16].
+  float sum[16];
+  for (int i = 0; i < 16; ++i) sum[i] = SumLanes(Load(p + i * 16));
+  return Load(sum);
+}
+inline V MaxLanes16(const float* p) {
+  float max[16];
+  for (int i = 0; i < 16; ++i) max[i] = MaxLanes(Load(p + i * 16));
+  return Load(max);
+}
