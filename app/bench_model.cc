@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "bench_kv_types.h"
 #include "bench_load.h"
 #include "command.h"
 #include "kernels/isa.h"
@@ -73,11 +74,17 @@ class BenchModelCommand : public Command {
         .Type("N")
         .Range(0u, kMaxContext)
         .ShowDefault();
+    options
+        .Add("--kv-types", &compared_types_,
+             "Compare decoding with these KV types by turns, such as f16,int8,int4, instead")
+        .Type("LIST")
+        .Check(KvTypeListProblem);
     options.AddFlag("--breakdown", &breakdown_, "Show where the time of a step goes");
     options.AddFlag("--json", &json_, "Print one JSON object");
   }
 
   StatusOr<int> Run() override {
+    if (!compared_types_.empty()) return RunKvTypes();
     KV_ASSIGN_OR_RETURN(const std::vector<uint32_t> batches, ParseCounts(batches_));
     const uint32_t largest = *std::max_element(batches.begin(), batches.end());
     if (largest > kMaxBatch) return InvalidArgument("-b: at most {} sequences", kMaxBatch);
@@ -101,6 +108,21 @@ class BenchModelCommand : public Command {
 
  private:
   static constexpr uint32_t kMaxBatch = 512;
+
+  StatusOr<int> RunKvTypes() const {
+    if (decode_steps_ < 2) return InvalidArgument("-n: --kv-types needs at least 2 steps");
+    KV_ASSIGN_OR_RETURN(const std::vector<KvTypes> types, ParseKvTypeList(compared_types_));
+    KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, OpenNeeds()));
+    const KvTypeLoad load{context_, decode_steps_, repeats_};
+    KV_ASSIGN_OR_RETURN(const std::vector<KvTypeSpeed> speeds,
+                        CompareKvTypes(*opened.model, types, load));
+    if (json_) {
+      PrintOut("{}\n", KvTypeSpeedsJson(speeds, load));
+    } else {
+      PrintKvTypeSpeeds(speeds, load);
+    }
+    return kExitOk;
+  }
 
   StatusOr<PrefillResult> MeasurePrefill(LoadedModel& model) const {
     PrefillResult result;
@@ -297,6 +319,7 @@ class BenchModelCommand : public Command {
   uint32_t shared_prefix_ = 0;
   uint32_t prefill_depth_ = 0;
   int repeats_ = 5;
+  std::string compared_types_;  // Empty: prefill and decode with --kv-type.
   bool breakdown_ = false;
   bool json_ = false;
   MachineLimits limits_;

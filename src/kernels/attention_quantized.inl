@@ -25,7 +25,7 @@ struct KBytes {  // Columns are units; one outer step.
   const uint16_t* const* unit;
   const uint16_t* const* next;  // As many units to fetch meanwhile.
   int offset;
-  const uint8_t* At(int, int k, int c) const {
+  const uint8_t* At(int, int k, int c, int) const {
     __builtin_prefetch(UnitBytes(next[c]) + offset + k * 64, 0, 2);
     return UnitBytes(unit[c]) + offset + k * 64;
   }
@@ -34,8 +34,14 @@ struct VBytes {  // Columns are channels, outer steps units.
   const uint16_t* const* unit;
   const uint16_t* const* next;
   int offset, stride, fetch;
-  const uint8_t* At(int u, int k, int c) const {
-    __builtin_prefetch(UnitBytes(next[u]) + fetch + (k * 4 + c) * 64, 0, 2);
+  int scales, minimums;  // Of an int4 K unit, from its begin: two lines each.
+  const uint8_t* At(int u, int k, int c, int half) const {
+    const uint8_t* const to = UnitBytes(next[u]);
+    if (half == 0) {
+      __builtin_prefetch(to + fetch + (k * 4 + c) * 64, 0, 2);
+    } else if (c < 2) {
+      __builtin_prefetch(to + (k == 0 ? scales : minimums) + c * 64, 0, 2);
+    }
     return UnitBytes(unit[u]) + offset + k * stride + c * 64;
   }
 };
@@ -64,7 +70,7 @@ __attribute__((noinline)) void Dot(const uint8_t* const* a, Source b, int outer,
         Bytes bytes[kCols];
 #pragma GCC unroll 4
         for (int j = 0; j < kCols; ++j) {
-          const uint8_t* const from = b.At(u, k, j);
+          const uint8_t* const from = b.At(u, k, j, half);
           bytes[j] = !kNibbles ? LoadBytes(from)
                                : (half == 0 ? LoadLowNibbles(from) : LoadHighNibbles(from));
         }
@@ -200,6 +206,7 @@ void ScoresInt8(Work& work, const AttentionJob::Segment& segment) {
             1, Smaller(kScaleChannels, job.head_dim - first) / 4, dot, kIntCols * 16);
         for (int c = 0; c < cols; ++c) {
           const V scale = LoadHalf(HalvesAt(segment.k[u + c], job.head_dim * 16) + g * 16);
+          __builtin_prefetch(HalvesAt(segment.v[u + c], job.head_dim * 16) + g * 16, 0, 2);
           for (int i = 0; i < rows; ++i) {
             float* const p = PRow(work, row + i) + base + c * 16;
             const V x = ToFloat(LoadInts(dot + (i * kIntCols + c) * 16));
@@ -288,6 +295,7 @@ __attribute__((noinline)) void DotUnits(Work& work, const AttentionJob::Segment&
   for (int u = 0; u < segment.units; ++u) {
     const uint8_t* const bytes = UnitBytes(segment.k[u]) + first * 8;
     const uint8_t* const fetch = UnitBytes(segment.v[u]) + first * 8;
+    __builtin_prefetch(UnitBytes(segment.v[u]) + work.job.head_dim * 8 + first, 0, 2);  // Scales.
     const uint8_t* const coefs = UnitCoefs(work, u, 0);
     Sums sum[kRows][2];
 #pragma GCC unroll 6
@@ -438,6 +446,7 @@ void ValuesInt(Work& work) {
       for (int u = 0; u < segment.units; ++u) {
         const uint16_t* const after = job.after[segment.first_unit + u];
         next[u] = after != nullptr ? after : segment.v[u];
+        if constexpr (!kNibbles) __builtin_prefetch(HalvesAt(next[u], value_bytes + g * 32), 0, 2);
       }
       for (int r = 0; r < segment.rows; r += kIntRows) {
         const int row = segment.first_row + r;
@@ -449,8 +458,13 @@ void ValuesInt(Work& work) {
         DotOfCols<kNibbles>(
             vectors, rows, a,
             [&](int j) {
-              return VBytes{segment.v, next, first * 4 + j * 64, dim * 4,
-                            (kNibbles ? first * 8 : first * 16) + j * 64};
+              return VBytes{segment.v,
+                            next,
+                            first * 4 + j * 64,
+                            dim * 4,
+                            (kNibbles ? first * 8 : first * 16) + j * 64,
+                            dim * 8 + first * 2,
+                            dim * 10 + first * 2};
             },
             segment.units, kNibbles ? 2 : 4, sums + row * kScaleChannels, kScaleChannels);
       }
