@@ -23,10 +23,10 @@ struct Contestant {
 
 StatusOr<Contestant> Prepare(LoadedModel& model, KvTypes types, const KvTypeLoad& load) {
   Contestant contestant;
-  StepLimits limits = model.runner().limits();
-  KV_ASSIGN_OR_RETURN(contestant.runner, CpuModelRunner::Create(model.config(), model.weights(),
-                                                                model.kv().layout().block_tokens,
-                                                                limits, model.team(), types));
+  KV_ASSIGN_OR_RETURN(
+      contestant.runner,
+      CpuModelRunner::Create(model.config(), model.weights(), model.kv().layout().block_tokens,
+                             model.runner().limits(), model.team(), types));
   KvCache::Options options;
   options.layout = contestant.runner->kv_layout();
   const uint32_t block_tokens = options.layout.block_tokens;
@@ -68,6 +68,11 @@ std::string KvTypeListProblem(const std::string& text) {
 StatusOr<std::vector<KvTypeSpeed>> CompareKvTypes(LoadedModel& model,
                                                   std::span<const KvTypes> types,
                                                   const KvTypeLoad& load) {
+  const uint32_t decoded = load.steps * static_cast<uint32_t>(load.rounds + 1);
+  if (load.context + decoded > model.config().context_length) {
+    return InvalidArgument("--context {} and {} decoded tokens are more than the model's {}",
+                           load.context, decoded, model.config().context_length);
+  }
   std::vector<Contestant> contestants;
   for (const KvTypes one : types) {
     KV_ASSIGN_OR_RETURN(Contestant contestant, Prepare(model, one, load));

@@ -174,6 +174,35 @@ uint32_t MakeSegments(const AttentionTile& tile, uint32_t base, const UnitMasks&
   return units;
 }
 
+// The same for a single row, whose units need no search for runs.
+uint32_t MakeSegmentsOfRow(const AttentionTile& tile, uint32_t base, const Visible& visible,
+                           AttentionJob& job) {
+  const AttentionRow& row = tile.rows[0];
+  const UnitFinder finder(tile);
+  const int begin = static_cast<int>(visible.first / kUnitTokens);
+  const int end = static_cast<int>((visible.last + kUnitTokens - 1) / kUnitTokens);
+  for (int unit = begin; unit < end; ++unit) {
+    const UnitFinder::Unit found = finder.At(row, base + static_cast<uint32_t>(unit) * kUnitTokens);
+    job.k[unit] = found.k;
+    job.v[unit] = found.v;
+  }
+  // What it sees ends with its position, so its own unit is the last.
+  const bool own = IsStaged(tile.k_type) && begin < end && row.position - base < kChunkTokens;
+  const int group = static_cast<int>(tile.group);
+  const int stored_end = own ? end - 1 : end;
+  job.segments = 0;
+  if (begin < stored_end) {
+    job.segment[job.segments++] = {
+        0, group, begin, stored_end - begin, job.k + begin, job.v + begin, false};
+  }
+  if (own) {
+    job.k[stored_end] = reinterpret_cast<const uint16_t*>(tile.own_k[0]);
+    job.segment[job.segments++] = {
+        0, group, stored_end, 1, job.k + stored_end, job.v + stored_end, true};
+  }
+  return static_cast<uint32_t>(end - begin) * 2;
+}
+
 // Hints only: units that the next job's first row does not see, or does not hold, are left out.
 void ResolveAfter(const AttentionNext& next, AttentionJob& job) {
   std::fill_n(job.after, kChunkUnits, nullptr);
@@ -217,23 +246,27 @@ uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionS
   job.max = state.max;
   job.sum = state.sum;
   const uint32_t base = chunk * kChunkTokens;
+  const bool alone = tile.row_count == 1;
   UnitMasks masks;
   for (uint32_t i = 0; i < tile.row_count; ++i) {
     const Visible visible = VisibleIn(tile, tile.rows[i], base);
-    const uint64_t bit = uint64_t{1} << i;
-    for (uint32_t unit = visible.first / kUnitTokens; unit * kUnitTokens < visible.last; ++unit) {
-      masks.seen[unit] |= bit;
-    }
-    if (i > 0) LinkRow(tile.rows[i], base, bit, masks);
     for (uint32_t g = 0; g < tile.group; ++g) {
       const uint32_t row = i * tile.group + g;
       job.q[row] = tile.q[i] + size_t{g} * tile.head_dim;
       job.begin[row] = static_cast<int>(visible.first);
       job.end[row] = static_cast<int>(visible.last);
     }
+    if (alone) continue;
+    const uint64_t bit = uint64_t{1} << i;
+    for (uint32_t unit = visible.first / kUnitTokens; unit * kUnitTokens < visible.last; ++unit) {
+      masks.seen[unit] |= bit;
+    }
+    if (i > 0) LinkRow(tile.rows[i], base, bit, masks);
   }
-  if (IsStaged(tile.k_type)) PartOwnUnits(tile, base, masks);
-  const uint32_t units = MakeSegments(tile, base, masks, job);
+  if (!alone && IsStaged(tile.k_type)) PartOwnUnits(tile, base, masks);
+  const uint32_t units =
+      alone ? MakeSegmentsOfRow(tile, base, VisibleIn(tile, tile.rows[0], base), job)
+            : MakeSegments(tile, base, masks, job);
   ResolveAfter(next, job);
   ActiveAttention().chunk(job);
   return units;

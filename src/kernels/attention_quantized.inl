@@ -406,14 +406,21 @@ void RoundWeights(Work& work, int scales, int minimums) {
   const V shift = Set1(kRoundShift);
   for (int i = 0; i < job.segments; ++i) {
     const AttentionJob::Segment& segment = job.segment[i];
-    for (int u = 0; u < segment.units; ++u) {
-      const int t = (segment.first_unit + u) * 16;
-      const V scale = LoadHalf(HalvesAt(segment.v[u], scales));
+    for (int u = 0; u < segment.units; u += 4) {
+      const int count = Smaller(4, segment.units - u);
+      const int first = (segment.first_unit + u) * 16;
+      V scale[4];
+      for (int k = 0; k < count; ++k) scale[k] = LoadHalf(HalvesAt(segment.v[u + k], scales));
       for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
-        const V weight = Seen(job, row, t, Mul(Load(PRow(work, row) + t), scale));
-        const V shifted = Fma(weight, Set1(work.inverse[row][0]), shift);
-        StoreCoefs(shifted, CoefRow(work, row), t);
-        largest[row] = Add(largest[row], Sub(shifted, shift));
+        const V by = Set1(work.inverse[row][0]);
+        V shifted[4];
+        for (int k = 0; k < count; ++k) {
+          const int t = first + k * 16;
+          const V weight = Seen(job, row, t, Mul(Load(PRow(work, row) + t), scale[k]));
+          shifted[k] = Fma(weight, by, shift);
+          largest[row] = Add(largest[row], Sub(shifted[k], shift));
+        }
+        StoreCoefGroup(shifted, count, CoefRow(work, row), first);
       }
     }
   }
