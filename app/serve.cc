@@ -402,10 +402,11 @@ class ServeCommand : public Command {
   void SayReady(const Serving& serving, const HttpServer& server) const {
     LoadedModel& model = *serving.opened.model;
     Say(fmt::format(
-        "kvasir: ready on http://{} (context {} tokens, KV memory {} MiB, {}; {} threads)",
-        server.address(), model.context_tokens(), serving.opened.model->kv().usage().total >> 20,
-        KvPlaces(model, *KvStrategyFromName(flags_.kv_strategy)),
-        serving.opened.model->team().worker_count()));
+        "kvasir: ready on http://{} (context {} tokens, KV memory {} MiB of {}, {} bytes a token, "
+        "{}; {} threads)",
+        server.address(), model.context_tokens(), model.kv().usage().total >> 20,
+        KvTypesName(model.kv().layout().types), model.kv().layout().bytes_per_token(),
+        KvPlaces(model, *KvStrategyFromName(flags_.kv_strategy)), model.team().worker_count()));
     const bool chat = serving.served->chat_template.has_value();
     const bool keys = !api_keys_.empty() || !api_key_file_.empty();
     Say(fmt::format("try it:\n  curl http://{}/v1/{} -H 'Content-Type: application/json'{} -d '{}'",
