@@ -12,6 +12,8 @@ namespace {
 using Reason = AdaptiveDecision::Reason;
 
 constexpr uint32_t kFirstPause = 8;
+constexpr double kKept = 7.0 / 8;      // Of the sums, from window to window.
+constexpr uint32_t kLeastWindows = 4;  // From one move to the next.
 constexpr uint32_t kLongestPause = 512;
 constexpr uint32_t kSlackWindows = 32;    // Without effect for so long, a limit is lifted.
 constexpr uint32_t kCaughtUpWindows = 4;  // Streams get their share back after so many.
@@ -88,16 +90,18 @@ void AdaptiveLimits::EndWindow() {
 
 void AdaptiveLimits::AdaptRunning() {
   ++quiet_windows_;
-  const double lost = window_.computed == 0 ? 0.0
-                                            : static_cast<double>(window_.recomputed) /
-                                                  static_cast<double>(window_.computed);
-  if (lost > kLostShare && window_.peak_running > 1) {
-    const uint32_t ran = std::min(window_.peak_running, report_.running_limit);
+  lost_ = lost_ * kKept + static_cast<double>(window_.recomputed);
+  work_ = work_ * kKept + static_cast<double>(window_.computed);
+  const double lost = work_ == 0 ? 0.0 : std::min(lost_ / work_, 1.0);
+  const uint32_t ran = std::min(window_.peak_running, report_.running_limit);
+  if (quiet_windows_ < kLeastWindows) return;
+  const double bearable = std::max(kLostShare, 2.0 / std::max(ran, 1u));
+  if (ran > 1 && lost > bearable) {
     // Coming back to where it was lost before: the next try may wait longer.
     if (lossy_ != 0 && ran >= lossy_) probe_pause_ = std::min(probe_pause_ * 2, kLongestPause);
     lossy_ = ran;
     slack_windows_ = 0;
-    SetRunning(std::max(ran * 3 / 4, 1u), Reason::kWorkLost, lost);
+    SetRunning(ran - std::max(ran / 4, 1u), Reason::kWorkLost, lost);
     return;
   }
   if (report_.running_limit == options_.most_running) return;
@@ -111,8 +115,9 @@ void AdaptiveLimits::AdaptRunning() {
     return;
   }
   if (window_.waiting == 0 || window_.peak_running < report_.running_limit) return;
+  if (lost > bearable / 2) return;
   const bool below = lossy_ == 0 || report_.running_limit + 1 < lossy_;
-  if (below && quiet_windows_ >= 2) {
+  if (below) {
     SetRunning(report_.running_limit + 1, Reason::kRoomAgain, window_.waiting);
   } else if (!below && quiet_windows_ >= probe_pause_) {
     SetRunning(report_.running_limit + 1, Reason::kProbe, quiet_windows_);
@@ -158,7 +163,9 @@ void AdaptiveLimits::AdaptStretch() {
 
 void AdaptiveLimits::SetRunning(uint32_t limit, Reason reason, double evidence) {
   quiet_windows_ = 0;
+  lost_ = work_ = 0;
   if (limit == report_.running_limit) return;
+  ++running_moves_;
   Note({AdaptiveDecision::Limit::kRunning, reason, report_.running_limit, limit, evidence});
   report_.running_limit = limit;
 }

@@ -2,12 +2,15 @@
 // streams, set by what was measured (`--kv-adapt on`).
 //
 // Two loops, each a decision a window at most, each with its reason:
-//  - Admission. Sequences that had to make way and are computed again are work done twice. When
-//    that passes kLostShare of a window's work the limit goes to three quarters of what ran. It
-//    comes back one by one while nothing is lost and somebody waits: quickly up to just below where
-//    it was lost, and beyond that after a pause that doubles each time the loss comes back. So it
-//    settles instead of swinging, and still finds out when the load has changed. When the limit
-//    has not mattered for long, it is lifted.
+//  - Admission. Sequences that had to make way and are computed again are work done twice. One of n
+//    sequences brings up to 1/n of the tokens, and rows that are computed again come many at a
+//    time, which costs about half of what they cost one by one: when more than 2/n (and kLostShare)
+//    of the work is lost, the limit goes to three quarters of what ran. Only what was lost since
+//    the limit last moved counts: sequences that made way before are still to come back. It grows
+//    again one by one while nothing is lost and somebody waits: quickly up to just below where it
+//    was lost, and beyond that after a pause that doubles each time the loss comes back. So it
+//    settles instead of swinging, and still finds out when the load has changed. When the limit has
+//    not mattered for long, it is lifted.
 //  - Prompts beside streams (SchedulerOptions::step_stretch). Prompts that take more than
 //    kLongBacklogS to read at the rate of the window get the next larger share of a step; when they
 //    take less than kShortBacklogS for some windows, streams get it back.
@@ -30,7 +33,7 @@ namespace kvasir {
 struct AdaptiveDecision {
   enum class Limit : uint8_t { kRunning, kStretch };
   enum class Reason : uint8_t {
-    kWorkLost,         // evidence: share of the window's tokens that were computed again.
+    kWorkLost,         // evidence: share of the tokens computed that had been computed before.
     kRoomAgain,        // evidence: sequences that wait.
     kProbe,            // Beyond where work was lost; evidence: windows since.
     kLimitIdle,        // evidence: windows in which the limit did not matter.
@@ -67,7 +70,8 @@ struct AdaptiveStep {
   uint32_t running = 0;            // Sequences.
   uint32_t waiting = 0;            // Sequences that could run if there were a place.
   uint32_t computed_tokens = 0;    // Rows.
-  uint32_t recomputed_tokens = 0;  // That sequences admitted in this step had computed before.
+  uint32_t recomputed_tokens = 0;  // That sequences admitted in this step had computed before they
+                                   // made way, if the running limit has not moved since.
   uint32_t prompt_tokens = 0;      // Rows of prompts.
   uint64_t prompt_backlog = 0;     // Prompt tokens of running sequences still to be read.
   bool streams = false;            // There were rows of streams, too.
@@ -92,6 +96,8 @@ class AdaptiveLimits {
   void Observe(const AdaptiveStep& step);
 
   uint32_t running_limit() const { return report_.running_limit; }
+  // Changes with the running limit: tells whether something happened under the present one.
+  uint64_t running_moves() const { return running_moves_; }
   uint32_t stretch() const { return report_.stretch; }
   const AdaptiveReport& report() const { return report_; }
 
@@ -118,6 +124,9 @@ class AdaptiveLimits {
   Options options_;
   AdaptiveReport report_;
   Window window_;
+  double lost_ = 0;  // Tokens computed again and all tokens computed since the limit last moved,
+  double work_ = 0;  // older windows fading.
+  uint64_t running_moves_ = 0;
   uint32_t lossy_ = 0;          // Where work was lost last; 0: nowhere known.
   uint32_t probe_pause_;        // Windows without loss before going there again.
   uint32_t quiet_windows_ = 0;  // Since the limit last moved or work was lost.

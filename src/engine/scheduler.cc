@@ -183,6 +183,7 @@ void Scheduler::StopRunning(Choice& choice) {
 
 void Scheduler::Preempt(Choice& choice) {
   choice.computed_before = kv_.computed(choice.kv);
+  choice.made_way_at = limits_.running_moves();
   StopRunning(choice);
   choice.state = State::kQueued;
   queue_.push_back(&choice);

@@ -132,7 +132,7 @@ class Scheduler {
   CostModel cost_model_;
   StepTimes step_times_;
   AdaptiveLimits limits_;
-  uint64_t adapted_recomputed_ = 0;  // counters_.recomputed_tokens at the last Adapt.
+  uint32_t recomputed_now_ = 0;  // Since the last Adapt, under the present running limit.
   std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
   std::vector<Choice*> queue_;    // Unordered; NextInLine picks.
   std::vector<Choice*> running_;  // In order of admission.

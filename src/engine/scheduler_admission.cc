@@ -126,7 +126,9 @@ bool Scheduler::TryStart(Choice& choice, TimeUs now) {
   }
   RegisterInFlight(choice);
   if (choice.computed_before > kv_.computed(choice.kv)) {
-    counters_.recomputed_tokens += choice.computed_before - kv_.computed(choice.kv);
+    const uint32_t lost = choice.computed_before - kv_.computed(choice.kv);
+    counters_.recomputed_tokens += lost;
+    if (choice.made_way_at == limits_.running_moves()) recomputed_now_ += lost;
   }
   choice.computed_before = 0;
   if (request.admitted_at < 0) {

@@ -30,7 +30,8 @@ struct Scheduler::Choice {
   int64_t inherited_rank = INT64_MAX;  // The best of those who wait for its blocks.
   std::optional<BlockHash> awaited;    // While queued: the block that another one computes.
   TimeUs last_rows_at = 0;             // When it was last part of a step, or admitted.
-  uint32_t computed_before = 0;        // Tokens that it had computed when it made way.
+  uint32_t computed_before = 0;        // Tokens that it had computed when it made way,
+  uint64_t made_way_at = 0;            // and AdaptiveLimits::running_moves() then.
   bool planned = false;                // Has rows in the current plan.
   std::unique_ptr<Drafter> drafter;    // While running, once it was asked for a draft.
   // The last known token and the drafts after it, when the current plan has any.

@@ -171,8 +171,8 @@ void Scheduler::Adapt(TimeUs elapsed_us) {
   step.running = static_cast<uint32_t>(running_.size());
   for (const Choice* choice : queue_) step.waiting += choice->awaited.has_value() ? 0 : 1;
   step.computed_tokens = plan_.batch.row_count();
-  step.recomputed_tokens = static_cast<uint32_t>(counters_.recomputed_tokens - adapted_recomputed_);
-  adapted_recomputed_ = counters_.recomputed_tokens;
+  step.recomputed_tokens = recomputed_now_;
+  recomputed_now_ = 0;
   step.prompt_tokens = plan_.prefill_rows;
   for (size_t i = 0; i < planned_.size(); ++i) {
     const uint32_t rows = static_cast<uint32_t>(plan_.batch.sequences[i].tokens.size());
