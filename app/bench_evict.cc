@@ -9,6 +9,7 @@
 
 #include "command.h"
 #include "kv/cache_replay.h"
+#include "option_values.h"
 #include "output.h"
 #include "terminal.h"
 #include "text_input.h"
@@ -19,16 +20,6 @@ namespace {
 
 constexpr uint64_t kEndless = std::numeric_limits<uint64_t>::max();
 constexpr uint64_t kMostBlocks = uint64_t{1} << 29;  // As in a real cache.
-
-std::vector<std::string_view> SplitList(std::string_view text) {
-  std::vector<std::string_view> items;
-  while (true) {
-    const size_t comma = text.find(',');
-    items.push_back(text.substr(0, comma));
-    if (comma == std::string_view::npos) return items;
-    text.remove_prefix(comma + 1);
-  }
-}
 
 // "5859,inf"
 StatusOr<std::vector<uint64_t>> ParseCapacities(std::string_view text) {

@@ -35,16 +35,6 @@ struct Shape {
   uint32_t cols = 0;
 };
 
-std::vector<std::string_view> SplitList(std::string_view text) {
-  std::vector<std::string_view> items;
-  while (true) {
-    const size_t comma = text.find(',');
-    items.push_back(text.substr(0, comma));
-    if (comma == std::string_view::npos) return items;
-    text.remove_prefix(comma + 1);
-  }
-}
-
 StatusOr<std::vector<WeightFormat>> ParseFormats(std::string_view text) {
   std::vector<WeightFormat> formats;
   for (const std::string_view name : SplitList(text)) {

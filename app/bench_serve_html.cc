@@ -13,8 +13,7 @@
 namespace kvasir {
 namespace {
 
-constexpr size_t kMostBars = 400;    // A timeline with more is no longer readable.
-constexpr size_t kMostPoints = 400;  // Of a curve.
+constexpr size_t kMostBars = 400;  // A timeline with more is no longer readable.
 
 constexpr const char* kHead = R"(<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
@@ -52,23 +51,6 @@ svg { width: 100%; height: auto; display: block; }
 )";
 
 // The share of values up to each value, in percent.
-ChartSeries Cumulative(const std::string& name, std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  ChartSeries series;
-  series.name = name;
-  series.steps = true;
-  if (values.empty()) return series;
-  const size_t count = values.size();
-  const size_t stride = std::max<size_t>(1, count / kMostPoints);
-  series.points.emplace_back(values.front(), 0.0);
-  for (size_t i = 0; i < count; i += stride) {
-    series.points.emplace_back(values[i],
-                               100.0 * static_cast<double>(i + 1) / static_cast<double>(count));
-  }
-  series.points.emplace_back(values.back(), 100.0);
-  return series;
-}
-
 double LongestRound(const BenchServeReport& report) {
   double longest_s = 0.0;
   for (const BenchedServer& server : report.servers) {
@@ -224,9 +206,9 @@ std::string ToHtml(const BenchServeReport& report) {
   std::vector<ChartSeries> first, gaps, latencies, rates;
   const double end_s = LongestRound(report);
   for (const BenchedServer& server : report.servers) {
-    first.push_back(Cumulative(server.label, FirstTokenTimes(server.rounds)));
-    gaps.push_back(Cumulative(server.label, Gaps(server.rounds)));
-    latencies.push_back(Cumulative(server.label, Latencies(server.rounds)));
+    first.push_back(CumulativeShare(server.label, FirstTokenTimes(server.rounds)));
+    gaps.push_back(CumulativeShare(server.label, Gaps(server.rounds)));
+    latencies.push_back(CumulativeShare(server.label, Latencies(server.rounds)));
     if (end_s > 0.0) rates.push_back(TokenRate(server, end_s));
   }
   const auto cumulative = [](const std::vector<ChartSeries>& series) {

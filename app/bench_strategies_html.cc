@@ -102,24 +102,6 @@ std::string Legend(const Rows& rows) {
 }
 
 // The share of values up to each value, in percent.
-ChartSeries Cumulative(const StrategyRow& row, std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  ChartSeries series;
-  series.name = KvStrategyName(row.strategy);
-  series.colour = ColourOf(row.strategy);
-  series.steps = true;
-  if (values.empty()) return series;
-  const size_t count = values.size();
-  const size_t stride = std::max<size_t>(1, count / kMostPoints);
-  series.points.emplace_back(values.front(), 0.0);
-  for (size_t i = 0; i < count; i += stride) {
-    series.points.emplace_back(values[i],
-                               100.0 * static_cast<double>(i + 1) / static_cast<double>(count));
-  }
-  series.points.emplace_back(values.back(), 100.0);
-  return series;
-}
-
 template <typename Value>
 ChartSeries OverTime(const StrategyRow& row, const std::string& name, const std::string& colour,
                      Value value) {
@@ -176,7 +158,9 @@ std::string Pane(const StrategiesReport& report, const Rows& rows) {
                                ColourOf(row->strategy),
                                [](const StrategySample& s) { return double{1} * s.running; }));
     company.back().steps = true;
-    first.push_back(Cumulative(*row, FirstTokenTimes({row->outcome.load})));
+    first.push_back(CumulativeShare(std::string(KvStrategyName(row->strategy)),
+                                    FirstTokenTimes({row->outcome.load})));
+    first.back().colour = ColourOf(row->strategy);
   }
   ChartAxes time;
   time.x_label = "seconds";

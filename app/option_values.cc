@@ -126,6 +126,16 @@ std::string IsaProblem(const std::string& text) {
   return "'" + text + "' is not supported by this CPU";
 }
 
+std::vector<std::string_view> SplitList(std::string_view text) {
+  std::vector<std::string_view> items;
+  while (true) {
+    const size_t comma = text.find(',');
+    items.push_back(text.substr(0, comma));
+    if (comma == std::string_view::npos) return items;
+    text.remove_prefix(comma + 1);
+  }
+}
+
 Status CheckTokenIds(const std::vector<TokenId>& ids, uint32_t vocab_size) {
   for (size_t i = 0; i < ids.size(); ++i) {
     if (Index(ids[i]) < 0 || static_cast<uint32_t>(Index(ids[i])) >= vocab_size) {

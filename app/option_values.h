@@ -19,6 +19,9 @@ namespace kvasir {
 StatusOr<uint64_t> ParseByteSize(std::string_view text);
 std::string ByteSizeProblem(const std::string& text);
 
+// The parts of "a,b,c": views of `text`, as many as commas and one.
+std::vector<std::string_view> SplitList(std::string_view text);
+
 // "1,2,3"; blanks are allowed around numbers. At least one.
 StatusOr<std::vector<int64_t>> ParseIntegers(std::string_view text);
 

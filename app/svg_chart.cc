@@ -158,6 +158,24 @@ std::string EscapeXml(std::string_view text) {
   return out;
 }
 
+ChartSeries CumulativeShare(std::string name, std::vector<double> values) {
+  constexpr size_t kMostPoints = 400;
+  std::sort(values.begin(), values.end());
+  ChartSeries series;
+  series.name = std::move(name);
+  series.steps = true;
+  if (values.empty()) return series;
+  const size_t count = values.size();
+  const size_t stride = std::max<size_t>(1, count / kMostPoints);
+  series.points.emplace_back(values.front(), 0.0);
+  for (size_t i = 0; i < count; i += stride) {
+    series.points.emplace_back(values[i],
+                               100.0 * static_cast<double>(i + 1) / static_cast<double>(count));
+  }
+  series.points.emplace_back(values.back(), 100.0);
+  return series;
+}
+
 std::string LineChart(const ChartAxes& axes, const std::vector<ChartSeries>& series) {
   double x_low = INFINITY;
   double x_high = 0.0;

@@ -20,6 +20,9 @@ struct ChartSeries {
   std::string colour;                             // Of its classes, instead of its number.
 };
 
+// How many per cent of `values` are at most x, as a staircase of at most a few hundred points.
+ChartSeries CumulativeShare(std::string name, std::vector<double> values);
+
 struct ChartAxes {
   std::string x_label;
   std::string y_label;
