@@ -20,6 +20,7 @@ struct KvCounters {
   uint64_t published_nodes = 0;  // Blocks of group 0 that others can find from then on.
   uint64_t duplicate_nodes = 0;  // Full blocks computed though the cache had them already.
   uint64_t copies = 0;           // Blocks copied by copy-on-write, all groups.
+  uint64_t taken_leaves = 0;     // Cached partial blocks that were written on in place.
   uint64_t moves = 0;            // Blocks moved to make or find room, all groups,
   uint64_t moved_bytes = 0;      // and the bytes copied for it.
   uint64_t failed_reserves = 0;

@@ -259,13 +259,26 @@ bool PagedKvCache::NeedsCopy(const Sequence& sequence, uint32_t group) const {
   return groups_[group]->pool.pins(tail) > 1;
 }
 
+// Whether the partial block is a cached leaf that this sequence began with, as a whole, and that
+// nobody else has: it may go on writing there if the tree forgets the leaf. Nothing is lost by that
+// for long. Truncate cannot go back behind the leaf, so that what takes its place, when the block
+// is full or the sequence closed, begins with it.
+bool PagedKvCache::TakesLeafOver(const Sequence& sequence) const {
+  if (sequence.tail_tokens.empty()) return false;
+  const BlockId tail = sequence.tables[0].id(TailBlock(sequence));
+  const NodeId node = tree_->owner(0, tail);
+  return node != kNoNode && groups_[0]->pool.pins(tail) == 2 && !tree_->is_full(node) &&
+         tree_->depth(node) + tree_->tokens(node).size() <= sequence.begun_with;
+}
+
 // What a reservation takes from one group. False when the group cannot give it.
 bool PagedKvCache::PlanDemand(const Sequence& sequence, uint32_t token_count, uint32_t group,
                               Demand* demand) const {
   const BlockTable& table = sequence.tables[group];
   const uint32_t blocks = BlocksFor(sequence.computed + token_count);
   demand->fresh = blocks > table.size() ? blocks - table.size() : 0;
-  demand->copy = NeedsCopy(sequence, group);
+  demand->take = TakesLeafOver(sequence);
+  demand->copy = !demand->take && NeedsCopy(sequence, group);
   const uint32_t available = available_blocks(group);
   if (demand->fresh + (demand->copy ? 1 : 0) <= available) return true;
   if (!demand->copy || demand->fresh > available) return false;
@@ -316,6 +329,7 @@ bool PagedKvCache::Reserve(SequenceId id, uint32_t token_count) {
       // Taking the node for group 0 has freed its window blocks from the tree as well.
       const NodeId node = tree_->owner(group, table.id(tail));
       if (node != kNoNode) TakeFromTree(group, node);
+      if (node != kNoNode && group == 0) ++counters_.taken_leaves;
     } else if (demand.copy && NeedsCopy(sequence, group)) {
       CopyShared(sequence, group, tail);
     }

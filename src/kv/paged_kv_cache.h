@@ -6,7 +6,9 @@
 //
 // Rules beside those of KvCache:
 //  - Reserve copies a shared partial block first (copy-on-write): after Fork, or after a hit that
-//    ends inside a cached block.
+//    ends inside a cached block. A leaf that is used by the sequence alone, and as a whole, it
+//    takes out of the tree instead; the sequence's own block is found there again when it is full
+//    or closed.
 //  - A block is evicted only while the tree is its sole owner: in a window group any block, the
 //    least recently used first; in group 0 leaves, as the EvictionPolicy chooses (a node takes its
 //    window blocks with it).
@@ -125,6 +127,7 @@ class PagedKvCache final : public KvCache {
   void ShareBlock(Sequence& sequence, uint32_t group, uint32_t index, NodeId node);
 
   bool NeedsCopy(const Sequence& sequence, uint32_t group) const;
+  bool TakesLeafOver(const Sequence& sequence) const;
   bool PlanDemand(const Sequence& sequence, uint32_t token_count, uint32_t group,
                   Demand* demand) const;
   bool PlanDemands(const Sequence& sequence, uint32_t token_count, std::span<Demand> demands) const;

@@ -27,7 +27,7 @@ struct PagedKvCache::Sequence {
 struct PagedKvCache::Demand {
   uint32_t fresh = 0;  // New blocks at the table's end.
   bool copy = false;   // The partial block is shared: copy it.
-  bool take = false;   // The partial block is shared with the tree only: the tree gives it up.
+  bool take = false;   // The partial block is shared with the tree only, which gives it up.
 };
 
 }  // namespace kvasir

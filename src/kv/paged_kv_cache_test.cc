@@ -109,6 +109,69 @@ TEST(KvCache, BudgetIsAHardLimitInProportionToBytesPerToken) {
   EXPECT_EQ(cache->usage().total, 30720u);
 }
 
+// A conversation's next turn goes on in the block that the last one left half full.
+TEST(KvCache, ALeafThatIsContinuedAsAWholeIsTakenOverNotCopied) {
+  for (const uint32_t window : {0u, 20u}) {
+    const auto cache = Make(SmallOptions(64, window));
+    const std::vector<TokenId> first = Prompt(1, 40);
+    const std::vector<TokenId> longer = Join(first, Prompt(2, 3));
+    Serve(*cache, first);
+    const uint32_t free = cache->free_blocks(0);
+    const auto id = cache->Open(kRoot, longer);
+    ASSERT_EQ(cache->computed(*id), 40u);
+    ASSERT_TRUE(cache->Reserve(*id, 1));
+    cache->CheckInvariants();
+    EXPECT_EQ(cache->free_blocks(0), free) << "no second block for the same tokens";
+    EXPECT_EQ(cache->counters().copies, 0u);
+    EXPECT_EQ(cache->counters().taken_leaves, 1u);
+    EXPECT_EQ(cache->MatchTokens(kRoot, longer), 32u) << "nobody else may see what is written on";
+    // Given up before anything was computed: the leaf is there again.
+    cache->Close(*id);
+    cache->CheckInvariants();
+    EXPECT_EQ(cache->MatchTokens(kRoot, longer), 40u);
+    EXPECT_EQ(Serve(*cache, longer), 40u);
+    EXPECT_EQ(cache->MatchTokens(kRoot, Join(longer, Prompt(3, 1))), 43u);
+    EXPECT_EQ(cache->counters().taken_leaves, 2u);
+    EXPECT_EQ(cache->counters().copies, 0u);
+    // And those that leave it earlier find it as before.
+    EXPECT_EQ(cache->MatchTokens(kRoot, Join(first, Prompt(4, 5))), 40u);
+  }
+}
+
+TEST(KvCache, ALeafThatOthersWantIsCopied) {
+  const auto cache = Make(SmallOptions(64));
+  const std::vector<TokenId> first = Prompt(1, 40);
+  Serve(*cache, first);
+  const auto reserve = [&](const std::vector<TokenId>& prompt) {
+    const auto id = cache->Open(kRoot, prompt);
+    KV_CHECK(id.has_value() && cache->Reserve(*id, 1));
+    cache->CheckInvariants();
+    return *id;
+  };
+  // Not as a whole: another prompt may go on where this one leaves it.
+  cache->Close(reserve(Join(Prompt(1, 38), Prompt(2, 3))));
+  EXPECT_EQ(cache->counters().copies, 1u);
+  EXPECT_EQ(cache->MatchTokens(kRoot, Join(first, Prompt(3, 1))), 40u);
+  // Pinned.
+  const KvPin pin = cache->PinCached(kRoot, first, kNever);
+  ASSERT_EQ(pin.outcome, KvPinOutcome::kPinned);
+  cache->Close(reserve(Join(first, Prompt(2, 3))));
+  EXPECT_EQ(cache->counters().copies, 2u);
+  EXPECT_EQ(cache->MatchTokens(kRoot, Join(first, Prompt(3, 1))), 40u);
+  ASSERT_TRUE(cache->UnpinCached(kRoot, pin.hash));
+  // Two at once: the first copies, the other is then alone with it.
+  const auto other = cache->Open(kRoot, Join(first, Prompt(4, 3)));
+  const SequenceId id = reserve(Join(first, Prompt(2, 3)));
+  EXPECT_EQ(cache->counters().copies, 3u);
+  EXPECT_EQ(cache->counters().taken_leaves, 0u);
+  ASSERT_TRUE(Compute(*cache, *other, Join(first, Prompt(4, 3))));
+  EXPECT_EQ(cache->counters().taken_leaves, 1u);
+  ASSERT_TRUE(Compute(*cache, id, Join(first, Prompt(2, 3))));
+  cache->Close(id);
+  cache->Close(*other);
+  cache->CheckInvariants();
+}
+
 TEST(KvCache, SecondPromptComputesOnlyItsTail) {
   const auto cache = Make(SmallOptions(64));
   EXPECT_EQ(Serve(*cache, Join(Prompt(1, 100), Prompt(2, 30))), 0u);

@@ -156,6 +156,7 @@ class RegionKvCache : public KvCache {
   uint32_t FinalTokens(const Entry& entry) const {
     return Reusable(tails().quantized(IdOf(entry), entry.computed));
   }
+  uint32_t TruncateFloor(const Entry& entry) const;
 
  private:
   struct Slide;
@@ -164,7 +165,6 @@ class RegionKvCache : public KvCache {
   Entry& At(SequenceId id);
   const Entry& At(SequenceId id) const;
   Match FindMatch(const BlockHash& root, std::span<const TokenId> tokens) const;
-  uint32_t TruncateFloor(const Entry& entry) const;
   Entry* EmptyEntry();
   bool EvictOldest();
   bool EvictUntilFree(uint32_t blocks);

@@ -44,7 +44,11 @@ bool SharedKvCache::WorthKeeping(const Entry& entry) {
   const std::span<const TokenId> tokens = entry.tokens;
   for (Entry& other : entries()) {
     if (&other == &entry || other.state == State::kEmpty || other.root != entry.root) continue;
-    const std::span<const TokenId> found = Findable(other);
+    // What a running one may still take back is not kept by it.
+    const std::span<const TokenId> found =
+        other.state == State::kRunning
+            ? Findable(other).first(std::min<size_t>(FinalTokens(other), TruncateFloor(other)))
+            : Findable(other);
     const size_t common = std::min(found.size(), tokens.size());
     if (!std::equal(found.begin(), found.begin() + static_cast<ptrdiff_t>(common),
                     tokens.begin())) {
