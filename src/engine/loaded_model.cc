@@ -59,7 +59,7 @@ StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& co
 KvRope RopeOf(const ModelConfig& config, const KvGroup& group) {
   KvRope rope;
   rope.base = config.layers[group.layers.front()].rope_base;
-  rope.dimensions = config.head_dim;
+  rope.dimensions = config.rope_dim;
   rope.neox = config.rope_pairing == RopePairing::kHalves;
   return rope;
 }
@@ -70,7 +70,7 @@ StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Load(std::span<const std::by
                                                          const LoadedModelOptions& options) {
   KV_ASSIGN_OR_RETURN(GgufFile gguf, GgufFile::Parse(file));
   std::unique_ptr<LoadedModel> model(new LoadedModel(std::move(gguf)));
-  KV_ASSIGN_OR_RETURN(model->config_, ReadModelConfig(model->file_));
+  KV_ASSIGN_OR_RETURN(model->config_, ReadModelConfig(model->file_, options.context_tokens));
   KV_ASSIGN_OR_RETURN(model->text_, TextModel::Load(model->file_));
   if (model->text_->tokenizer().vocab_size() > model->config_.vocab_size) {
     return InvalidArgument("the tokenizer has {} tokens, the embedding only {} rows",

@@ -42,6 +42,7 @@ void CheckTile(const AttentionTile& tile) {
   KV_CHECK_LE(tile.head_dim, kMaxHeadDim);
   KV_CHECK_EQ(tile.head_dim % 16, 0u);
   KV_CHECK_GT(tile.scale, 0.0f);
+  KV_CHECK_GE(tile.cap, 0.0f);
   KV_CHECK_GT(tile.block_tokens, 0u);
   KV_CHECK_EQ(tile.block_tokens % kUnitTokens, 0u);
   KV_CHECK_EQ(kChunkTokens % tile.block_tokens, 0u);
@@ -240,6 +241,7 @@ uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionS
   job.rows = static_cast<int>(RowsOf(tile));
   job.head_dim = static_cast<int>(tile.head_dim);
   job.scale = tile.scale;
+  job.cap = tile.cap;
   job.k_type = tile.k_type;
   job.v_type = tile.v_type;
   job.o = state.o;

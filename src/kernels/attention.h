@@ -15,9 +15,9 @@
 // in their slots never reach a result. Accuracy against AttentionReference, relative to max |out|:
 // kAttentionMaxRelError * max(1, largest |scale q . k|), since a score's rounding error grows with
 // it; with quantized K or V kQuantizedAttentionMaxRelError, for queries and weights are rounded to
-// 16 bits there. Thread: pure functions; AttendChunk takes 230 KiB of stack, nothing of the heap.
-// Source:
-// Milakov and Gimelshein 2018 (online softmax), arXiv:1805.02867; Kwon et al. 2023 (paged KV).
+// 16 bits there. A cap adds 1e-6 times itself. Thread: pure functions; AttendChunk takes 230 KiB of
+// stack, nothing of the heap. Source: Milakov and Gimelshein 2018 (online softmax),
+// arXiv:1805.02867; Kwon et al. 2023 (paged KV).
 #ifndef KVASIR_KERNELS_ATTENTION_H_
 #define KVASIR_KERNELS_ATTENTION_H_
 
@@ -57,6 +57,7 @@ struct AttentionTile {
   uint32_t group = 0;
   uint32_t head_dim = 0;  // A multiple of 16, at most 256.
   float scale = 0;        // Multiplies q . k; positive.
+  float cap = 0;          // Positive: a score s is then cap * tanh(s / cap). 0: it is s.
   uint32_t window = 0;
   uint32_t block_tokens = 0;
   size_t k_offset = 0;  // Bytes from a block's base to its first K unit of this layer and head.

@@ -225,9 +225,11 @@ struct Work {
   // The buffers stay uninitialised.
   explicit Work(const AttentionJob& the_job)
       : job(the_job),
+        scale(the_job.cap > 0.0f ? 1.0f : the_job.scale),
         one_segment(the_job.segments == 1 && the_job.segment[0].rows == the_job.rows) {}
 
   const AttentionJob& job;
+  const float scale;       // Of what stands in p: capped scores are scaled already.
   const bool one_segment;  // Of all rows.
   RowBlock block[AttentionJob::kRows];
   int blocks = 0;
@@ -339,6 +341,8 @@ void Scores(Work& work, const AttentionJob::Segment& segment) {
   for (int b = 0; b < work.blocks; ++b) ScoresDirect(work, segment, work.block[b]);
 }
 
+#include "kernels/attention_cap.inl"
+
 // The largest score that each row sees, scaled, into job.max; the scale is positive, so it moves
 // out of the maximum. What a row may not see is replaced before it is looked at, and the loops
 // cover the row's own units only, whatever else the tile holds. Of equal zeros and of NaNs it does
@@ -367,7 +371,7 @@ void FindMaxima(Work& work) {
       max[1] = Max(Load(p + t + 16), max[1]);
     }
     for (; t < end; t += 16) max[0] = Max(Load(p + t), max[0]);
-    job.max[row] = MaxLanes(Max(max[0], max[1])) * job.scale;
+    job.max[row] = MaxLanes(Max(max[0], max[1])) * work.scale;
   }
 }
 
@@ -382,7 +386,7 @@ void Soften(Work& work, int row) {
     return;
   }
   float* p = PRow(work, row);
-  const V scale = Set1(job.scale);
+  const V scale = Set1(work.scale);
   const float top = job.max[row];
   const V shift = Set1(-top);
   V sum = Zero();
@@ -553,6 +557,7 @@ void Chunk(const AttentionJob& job) {
       ScoresInt4(work, segment);
     }
   }
+  CapScores(work);
   FindMaxima(work);
   for (int r = 0; r < job.rows; ++r) Soften(work, r);
   if (job.v_type == StoredType::kInt8) return ValuesInt<false>(work);

@@ -29,6 +29,7 @@ struct Shape {
   uint32_t row_count = 1;
   uint32_t first_position = 0;
   uint32_t window = 0;
+  float cap = 0;
 
   uint32_t token_count() const { return first_position + row_count; }
 };
@@ -36,7 +37,8 @@ struct Shape {
 std::ostream& operator<<(std::ostream& out, const Shape& s) {
   return out << "k " << static_cast<int>(s.k_type) << " v " << static_cast<int>(s.v_type)
              << " head_dim " << s.head_dim << " block " << s.block_tokens << " group " << s.group
-             << " rows " << s.row_count << " first " << s.first_position << " window " << s.window;
+             << " rows " << s.row_count << " first " << s.first_position << " window " << s.window
+             << " cap " << s.cap;
 }
 
 // A sequence's KV, and query rows for its last tokens.
@@ -102,6 +104,7 @@ class Sequence {
     tile.group = heads;
     tile.head_dim = shape_.head_dim;
     tile.scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
+    tile.cap = shape_.cap;
     tile.window = shape_.window;
     tile.block_tokens = shape_.block_tokens;
     tile.v_offset = v_offset_;
@@ -189,7 +192,7 @@ void CheckShape(const Shape& shape, uint64_t seed, float key_deviation) {
 }
 
 TEST_F(QuantizedAttentionTest, RandomShapes) {
-  static constexpr uint32_t kHeadDims[] = {16, 32, 48, 64, 64, 80, 128, 256};
+  static constexpr uint32_t kHeadDims[] = {16, 32, 48, 64, 80, 96, 128, 256};
   static constexpr uint32_t kGroups[] = {1, 2, 3, 4, 7};
   static constexpr uint32_t kWindows[] = {0, 0, 0, 2, 17, 100, 256, 512};
   for (const uint64_t seed : TestSeeds(72)) {
@@ -204,6 +207,7 @@ TEST_F(QuantizedAttentionTest, RandomShapes) {
     shape.row_count = 1 + static_cast<uint32_t>(
                               rng.Below(rng.Below(3) == 0 ? kMaxAttentionRows / shape.group : 6));
     shape.first_position = static_cast<uint32_t>(rng.Below(rng.Below(3) == 0 ? 900 : 300));
+    shape.cap = rng.Below(3) == 0 ? 50.0f / static_cast<float>(1 + rng.Below(20)) : 0.0f;
     CheckShape(shape, seed, rng.Below(3) == 0 ? 6.0f : 1.0f);
   }
 }

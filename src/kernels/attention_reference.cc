@@ -45,7 +45,8 @@ void AttendRow(const AttentionTile& tile, uint32_t row_index, const float* q, do
     for (uint32_t d = 0; d < tile.head_dim; ++d) {
       score += q[d] * KeyAt(tile, row_index, t, d);
     }
-    weight.push_back(score * tile.scale);
+    score *= tile.scale;
+    weight.push_back(tile.cap > 0 ? tile.cap * std::tanh(score / tile.cap) : score);
   }
   const double max = *std::max_element(weight.begin(), weight.end());
   double sum = 0;

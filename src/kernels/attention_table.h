@@ -33,6 +33,7 @@ struct AttentionJob {
   int segments;
   int head_dim;
   float scale;
+  float cap;              // 0: none.
   const float* q[kRows];  // [head_dim] of each row
   int begin[kRows];       // Row r sees tokens begin[r] .. end[r] - 1; none when they are equal.
   int end[kRows];         //

@@ -30,6 +30,7 @@ struct Shape {
   uint32_t row_count = 1;
   uint32_t first_position = 0;
   uint32_t window = 0;
+  float cap = 0;
 
   uint32_t last_position() const { return first_position + row_count - 1; }
   uint32_t first_seen(uint32_t position) const {
@@ -39,7 +40,8 @@ struct Shape {
 
 std::ostream& operator<<(std::ostream& out, const Shape& s) {
   return out << "head_dim " << s.head_dim << " block " << s.block_tokens << " group " << s.group
-             << " rows " << s.row_count << " first " << s.first_position << " window " << s.window;
+             << " rows " << s.row_count << " first " << s.first_position << " window " << s.window
+             << " cap " << s.cap;
 }
 
 // Keys, values and queries by position, whatever the paging: [position][head_dim].
@@ -141,6 +143,7 @@ OwnedTile TileOf(const Shape& shape, const float* q, size_t q_stride, const Page
   owned.tile.group = shape.group;
   owned.tile.head_dim = shape.head_dim;
   owned.tile.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
+  owned.tile.cap = shape.cap;
   owned.tile.window = shape.window;
   owned.tile.block_tokens = kv.block_tokens;
   owned.tile.k_offset = kv.k_offset;
@@ -301,7 +304,7 @@ void CheckShape(const Shape& shape, float key_deviation, uint64_t seed) {
 }
 
 TEST_F(AttentionTest, RandomShapes) {
-  static constexpr uint32_t kHeadDims[] = {16, 32, 48, 64, 80, 128, 256};
+  static constexpr uint32_t kHeadDims[] = {16, 32, 48, 64, 80, 96, 128, 256};
   static constexpr uint32_t kGroups[] = {1, 2, 3, 4, 7};
   static constexpr uint32_t kWindows[] = {0, 0, 1, 2, 5, 16, 17, 100, 256, 512};
   for (const uint64_t seed : TestSeeds(40)) {
@@ -314,6 +317,7 @@ TEST_F(AttentionTest, RandomShapes) {
     shape.row_count = 1 + static_cast<uint32_t>(
                               rng.Below(rng.Below(3) == 0 ? kMaxAttentionRows / shape.group : 6));
     shape.first_position = static_cast<uint32_t>(rng.Below(rng.Below(3) == 0 ? 900 : 300));
+    shape.cap = rng.Below(3) == 0 ? 50.0f / static_cast<float>(1 + rng.Below(20)) : 0.0f;
     CheckShape(shape, rng.Below(3) == 0 ? 12.0f : 1.0f, seed);
   }
 }

@@ -109,13 +109,13 @@ void RopeFrequencies(double base, std::span<double> out) {
 }
 
 void RopeTable(uint32_t position, std::span<const double> frequencies, std::span<float> cosine,
-               std::span<float> sine) {
+               std::span<float> sine, double magnitude) {
   KV_CHECK_EQ(cosine.size(), frequencies.size());
   KV_CHECK_EQ(sine.size(), frequencies.size());
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const SineCosine value = SineCosineOf(position * frequencies[i]);
-    cosine[i] = static_cast<float>(value.cosine);
-    sine[i] = static_cast<float>(value.sine);
+    cosine[i] = static_cast<float>(value.cosine * magnitude);
+    sine[i] = static_cast<float>(value.sine * magnitude);
   }
 }
 
@@ -129,6 +129,11 @@ void GatedActivation(Activation activation, std::span<const float> gate, std::sp
 }
 
 void Scale(std::span<float> x, float factor) { ActiveRowOps().scale(x.data(), factor, x.size()); }
+
+void SoftCap(std::span<float> x, float cap) {
+  KV_CHECK_GT(cap, 0.0f);
+  ActiveRowOps().soft_cap(x.data(), cap, x.size());
+}
 
 void Add(std::span<float> x, std::span<const float> y) {
   KV_CHECK_EQ(x.size(), y.size());

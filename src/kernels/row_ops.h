@@ -22,9 +22,9 @@ void RmsNorm(std::span<const float> x, std::span<const float> weight, float eps,
 void RmsNormReference(std::span<const float> x, std::span<const float> weight, float eps,
                       std::span<double> out);
 
-// Rotary position embedding, in place, of one head [head_dim] with the cosines and sines [head_dim
-// / 2] of its position. kInterleaved rotates pairs (2i, 2i+1) (llama files), kHalves (i, i + d/2)
-// (NEOX). Source: Su et al. 2021, arXiv:2104.09864.
+// Rotary position embedding, in place, of one head [n] (or of the part of it that turns) with the
+// cosines and sines [n / 2] of its position. kInterleaved rotates pairs (2i, 2i+1) (llama files),
+// kHalves (i, i + n/2) (NEOX). Source: Su et al. 2021, arXiv:2104.09864.
 enum class RopePairing : uint8_t { kInterleaved, kHalves };
 void Rope(std::span<float> head, std::span<const float> cosine, std::span<const float> sine,
           RopePairing pairing);
@@ -35,11 +35,11 @@ void RopeReference(std::span<double> head, std::span<const double> cosine,
 // position to the next. Slow (extended precision); once for a model.
 void RopeFrequencies(double base, std::span<double> out);
 
-// Cosine and sine of angle_i = position * frequencies[i], correct to the last bit of a float but
-// for near ties. Own reduction and polynomial in double, since the C library's differ between CPUs
-// in the last bit and KV must not. REQUIRES: position < 2^24, 0 <= frequencies <= 1.
+// Cosine and sine of angle_i = position * frequencies[i], times `magnitude`, correct to the last
+// bit of a float but for near ties. Own reduction and polynomial in double, since the C library's
+// differ between CPUs in the last bit and KV must not. REQUIRES: 0 <= angle_i < 2^24.
 void RopeTable(uint32_t position, std::span<const double> frequencies, std::span<float> cosine,
-               std::span<float> sine);
+               std::span<float> sine, double magnitude = 1.0);
 
 // out[c] = act(gate[c]) * up[c]; act is SiLU or the tanh form of GELU. out may be gate or up.
 // Absolute error <= 1e-6 * (1 + |out|).
@@ -52,6 +52,12 @@ void GatedActivationReference(Activation activation, std::span<const float> gate
 // x[c] *= factor;  x[c] += y[c].
 void Scale(std::span<float> x, float factor);
 void Add(std::span<float> x, std::span<const float> y);
+
+// x[c] = cap * tanh(x[c] / cap): values within (-cap, cap), nearly themselves near 0. Not exactly
+// monotone: a value may come out two units in the last place below that of a smaller one. REQUIRES:
+// cap > 0. Absolute error <= 1e-6 * cap; NaN stays NaN. Source: Gemma 2, arXiv:2408.00118.
+void SoftCap(std::span<float> x, float cap);
+double SoftCapReference(double x, double cap);
 
 // IEEE half precision, round to nearest even.
 uint16_t HalfFromFloat(float value);

@@ -97,6 +97,12 @@ void ScaleRow(float* x, float factor, size_t count) {
   Map2(x, x, x, count, [f](V v, V) { return Mul(v, f); });
 }
 
+void SoftCapRow(float* x, float cap, size_t count) {
+  const V by = Set1(1.0f / cap);
+  const V c = Set1(cap);
+  Map2(x, x, x, count, [by, c](V v, V) { return Mul(c, Tanh(Mul(v, by))); });
+}
+
 void AddRow(float* x, const float* y, size_t count) {
   Map2(x, y, x, count, [](V a, V b) { return Add(a, b); });
 }
@@ -229,6 +235,7 @@ constexpr RowOpsTable kTable = {
     .silu_gate = SiluGateRow,
     .gelu_gate = GeluGateRow,
     .scale = ScaleRow,
+    .soft_cap = SoftCapRow,
     .add = AddRow,
     .exp = ExpRow,
     .half_from_float = HalfFromFloatRow,

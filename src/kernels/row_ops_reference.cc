@@ -41,4 +41,6 @@ void GatedActivationReference(Activation activation, std::span<const float> gate
   }
 }
 
+double SoftCapReference(double x, double cap) { return cap * std::tanh(x / cap); }
+
 }  // namespace kvasir

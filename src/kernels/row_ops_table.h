@@ -18,6 +18,7 @@ struct RowOpsTable {
   void (*silu_gate)(const float* gate, const float* up, float* out, size_t count);
   void (*gelu_gate)(const float* gate, const float* up, float* out, size_t count);
   void (*scale)(float* x, float factor, size_t count);
+  void (*soft_cap)(float* x, float cap, size_t count);
   void (*add)(float* x, const float* y, size_t count);
   void (*exp)(const float* x, float* out, size_t count);
   void (*half_from_float)(const float* x, uint16_t* out, size_t count);

@@ -171,6 +171,19 @@ TEST_F(RowOpsTest, RopeTableIsExactToFloat) {
   }
 }
 
+TEST_F(RowOpsTest, RopeTableTakesAMagnitude) {
+  std::vector<double> frequencies(8);
+  std::vector<float> cosine(8), sine(8), plain_cosine(8), plain_sine(8);
+  RopeFrequencies(1e4, frequencies);
+  RopeTable(77, frequencies, plain_cosine, plain_sine);
+  RopeTable(77, frequencies, cosine, sine, 1.25);
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_NEAR(cosine[i], 1.25 * std::cos(77 * frequencies[i]), 1e-7);
+    EXPECT_NEAR(sine[i], 1.25 * std::sin(77 * frequencies[i]), 1e-7);
+    EXPECT_EQ(plain_cosine[i], static_cast<float>(std::cos(77 * frequencies[i])));
+  }
+}
+
 TEST_F(RowOpsTest, GatedActivationFollowsItsTwin) {
   Rng rng(3);
   for (const size_t size : kSizes) {
@@ -218,6 +231,65 @@ TEST_F(RowOpsTest, ActivationsAtTheEnds) {
     EXPECT_EQ(got[0], 0.0f);
     EXPECT_EQ(got[1], 0.0f);
   }
+}
+
+TEST_F(RowOpsTest, SoftCapFollowsItsTwin) {
+  Rng rng(5);
+  for (const size_t size : kSizes) {
+    const float cap = size % 2 == 0 ? 30.0f : 0.7f;
+    std::vector<float> x = RandomRow(rng, size, cap);
+    for (size_t c = 0; c < size; c += 3) x[c] *= 1e-4f;
+    for (size_t c = 1; c < size; c += 7) x[c] *= 40;
+    const auto got = SameOnEveryIsa("SoftCap", [&] {
+      ShiftedRow row(x, 3);
+      SoftCap(row.row(), cap);
+      EXPECT_TRUE(row.GuardsIntact());
+      return row.values();
+    });
+    for (size_t c = 0; c < size; ++c) {
+      const double expected = SoftCapReference(x[c], cap);
+      // Relative, so that small values keep their digits.
+      ASSERT_NEAR(got[c], expected, 5e-7 * std::abs(expected)) << x[c] << " cap " << cap;
+    }
+  }
+}
+
+// The whole range of tanh in steps of a few units in the last place: within 3 ulp, and a value is
+// at most two units below that of a smaller one.
+TEST_F(RowOpsTest, SoftCapIsNearlyMonotone) {
+  std::vector<float> x;
+  for (float v = 1e-6f; v < 12.0f; v *= 1.0f + 0x1p-17f) x.push_back(v);
+  for (float v = 0.62f; v < 0.63f; v = std::nextafter(v, 1.0f)) x.push_back(v);
+  std::sort(x.begin(), x.end());
+  const auto got = SameOnEveryIsa("SoftCap", [&] {
+    std::vector<float> row = x;
+    SoftCap(row, 1.0f);
+    return row;
+  });
+  float largest = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double expected = std::tanh(double{x[i]});
+    ASSERT_NEAR(got[i], expected, 3 * 0x1p-24 * expected) << x[i];
+    ASSERT_GE(got[i], largest * (1 - 2 * 0x1p-23f)) << x[i];
+    largest = std::max(largest, got[i]);
+  }
+}
+
+TEST_F(RowOpsTest, SoftCapAtTheEnds) {
+  const auto got = SameOnEveryIsa("SoftCap", [] {
+    std::vector<float> row = {0.0f, -0.0f, 1e30f, -1e30f, kInf, -kInf, 1e-30f, -3.0f};
+    SoftCap(row, 30.0f);
+    return row;
+  });
+  EXPECT_EQ(got[0], 0.0f);
+  EXPECT_EQ(got[1], 0.0f);
+  for (const size_t i : {2, 4}) EXPECT_EQ(got[i], 30.0f);
+  for (const size_t i : {3, 5}) EXPECT_EQ(got[i], -30.0f);
+  EXPECT_NEAR(got[6], 1e-30f, 1e-36);
+  EXPECT_NEAR(got[7], -30 * std::tanh(0.1), 1e-6);
+  std::vector<float> nan = {kNan};
+  SoftCap(nan, 30.0f);
+  EXPECT_TRUE(std::isnan(nan[0]));
 }
 
 TEST_F(RowOpsTest, ScaleAndAddAreExact) {

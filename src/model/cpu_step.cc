@@ -5,10 +5,12 @@
 #endif
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "kernels/row_ops.h"
 #include "kernels/weight_block.h"
+#include "model/rope.h"
 
 namespace kvasir {
 
@@ -83,12 +85,11 @@ CpuStep::CpuStep(const ModelConfig& config, const Weights& weights, const KvLayo
     }
   }
   for (const LayerConfig& layer : config.layers) {
-    const double base = layer.rope_base;
-    const auto found = std::find(rope_bases_.begin(), rope_bases_.end(), base);
-    layer_rope_.push_back(static_cast<uint32_t>(found - rope_bases_.begin()));
-    if (found != rope_bases_.end()) continue;
-    rope_bases_.push_back(base);
-    RopeFrequencies(base, rope_frequencies_.emplace_back(config.head_dim / 2));
+    std::vector<double> frequencies(config.rope_dim / 2);
+    RopeFrequenciesOf(config, layer, frequencies);
+    const auto found = std::find(rope_frequencies_.begin(), rope_frequencies_.end(), frequencies);
+    layer_rope_.push_back(static_cast<uint32_t>(found - rope_frequencies_.begin()));
+    if (found == rope_frequencies_.end()) rope_frequencies_.push_back(std::move(frequencies));
   }
   for (const LayerWeights& layer : weights.layers()) {
     post_norms_ = post_norms_ || !layer.post_attn_norm.empty() || !layer.post_ffn_norm.empty();
@@ -128,7 +129,7 @@ void CpuStep::LayOut(ScratchLayout& scratch) {
   v_ = scratch.Take<float>(rows * kv_width());
   attended_ = scratch.Take<float>(rows * q_width());
   activated_ = scratch.Take<float>(float_inputs_ ? rows * config_.d_ffn : 0);
-  const size_t angles = rope_bases_.size() * rows * (config_.head_dim / 2);
+  const size_t angles = rope_frequencies_.size() * rows * (config_.rope_dim / 2);
   cosine_ = scratch.Take<float>(angles);
   sine_ = scratch.Take<float>(angles);
   normed_q_ = scratch.Take<std::byte>(ActivationBytes(max_rows, config_.d_model));

@@ -98,7 +98,12 @@ class CpuStep {
   void AttendPiece(int worker, LayerKvPlace place, const LayerWeights& layer,
                    const AttentionPiece& piece, const AttentionPiece* after);
   void MergeChunks(const AttentionTile& tile, const PlannedTile& planned, uint32_t kv_head) const;
-  void PrepareHead(float* head, std::span<const float> norm, uint32_t layer, uint32_t row) const;
+  void PrepareHead(float* head, std::span<const float> bias, std::span<const float> norm,
+                   uint32_t layer, uint32_t row) const;
+  // The part of a bias of all heads that is of head `head`; empty where the model has none.
+  std::span<const float> HeadBias(std::span<const float> bias, uint32_t head) const {
+    return bias.empty() ? bias : bias.subspan(size_t{head} * config_.head_dim, config_.head_dim);
+  }
   void StoreKv(int worker, LayerKvPlace place, const LayerWeights& layer, uint32_t row,
                uint32_t kv_head);
   void StoreSequence(int worker, LayerKvPlace place, const LayerWeights& layer, uint32_t sequence,
@@ -139,9 +144,8 @@ class CpuStep {
   std::vector<AttentionPlan> plans_;     // [groups]
   KeyStaging staging_;                   // After layout_, which it refers to.
   std::vector<LayerKvPlace> kv_places_;  // [layers]
-  std::vector<double> rope_bases_;       // Distinct bases.
-  std::vector<std::vector<double>> rope_frequencies_;  // [bases][head_dim / 2]
-  std::vector<uint32_t> layer_rope_;                   // [layers] index into rope_bases_
+  std::vector<std::vector<double>> rope_frequencies_;  // [distinct ones][rope_dim / 2]
+  std::vector<uint32_t> layer_rope_;                   // [layers] index into rope_frequencies_
 
   std::optional<HeadScan> head_scan_;  // Where the weights have a sketch of the head.
   bool scans_head_ = false;            // This step does.
@@ -154,7 +158,7 @@ class CpuStep {
   float* v_ = nullptr;          // likewise
   float* attended_ = nullptr;   // [rows, heads * head_dim]
   float* activated_ = nullptr;  // [rows, d_ffn], if float_inputs_
-  float* cosine_ = nullptr;     // [bases, rows, head_dim / 2]
+  float* cosine_ = nullptr;     // [rope_frequencies_, rows, rope_dim / 2]
   float* sine_ = nullptr;
   float* states_ = nullptr;        // [max states, state_floats()]
   std::byte* normed_q_ = nullptr;  // The int8 forms of the above.

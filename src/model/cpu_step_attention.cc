@@ -8,14 +8,16 @@
 
 namespace kvasir {
 
-// Norm and RoPE of one head of batch row `row`, in place.
-void CpuStep::PrepareHead(float* head, std::span<const float> norm, uint32_t layer,
-                          uint32_t row) const {
-  const uint32_t half = config_.head_dim / 2;
+// Bias, norm and RoPE of one head of batch row `row`, in place.
+void CpuStep::PrepareHead(float* head, std::span<const float> bias, std::span<const float> norm,
+                          uint32_t layer, uint32_t row) const {
+  const uint32_t half = config_.rope_dim / 2;
   const std::span<float> values(head, config_.head_dim);
+  if (!bias.empty()) Add(values, bias);
   if (!norm.empty()) RmsNorm(values, norm, config_.norm_eps, values);
   const size_t at = (size_t{layer_rope_[layer]} * limits_.max_rows + row) * half;
-  Rope(values, {cosine_ + at, half}, {sine_ + at, half}, config_.rope_pairing);
+  Rope(values.first(config_.rope_dim), {cosine_ + at, half}, {sine_ + at, half},
+       config_.rope_pairing);
 }
 
 // K (after RoPE) and V of one head of batch row `row` to their units. Keys of a staged type wait
@@ -24,7 +26,9 @@ void CpuStep::StoreKv(int worker, LayerKvPlace place, const LayerWeights& layer,
                       uint32_t kv_head) {
   const uint32_t dim = config_.head_dim;
   float* const k = Row(k_, row, kv_width()) + kv_head * dim;
-  PrepareHead(k, layer.k_norm, place.layer, row);
+  PrepareHead(k, HeadBias(layer.k_bias, kv_head), layer.k_norm, place.layer, row);
+  float* const v = Row(v_, row, kv_width()) + kv_head * dim;
+  if (!layer.v_bias.empty()) Add({v, dim}, HeadBias(layer.v_bias, kv_head));
   const BatchRowPlace& at = row_places_[row];
   std::byte* const block =
       batch_->sequences[at.sequence].blocks[place.group][at.position / layout_.block_tokens];
@@ -40,7 +44,7 @@ void CpuStep::StoreKv(int worker, LayerKvPlace place, const LayerWeights& layer,
     WriteK(StoredTypeOf(layout_.types.k), {k, dim},
            block + layout_.k_offset(place.group, place.slot, kv_head) + unit * k_bytes, slot);
   }
-  WriteV(StoredTypeOf(layout_.types.v), {Row(v_, row, kv_width()) + kv_head * dim, dim},
+  WriteV(StoredTypeOf(layout_.types.v), {v, dim},
          block + layout_.v_offset(place.group, place.slot, kv_head) + unit * v_bytes, slot);
   Moved(worker).kv_written += (k_bytes + v_bytes) / kUnitTokens;
 }
@@ -81,7 +85,9 @@ void CpuStep::RotateAndStore(int worker, LayerKvPlace place, const LayerWeights&
       for (uint32_t row = first; row < std::min(first + kUnitTokens, rows_); ++row) {
         float* const q = Row(q_, row, q_width()) + kv_head * head_floats();
         for (uint32_t g = 0; g < config_.group(); ++g) {
-          PrepareHead(q + g * config_.head_dim, layer.q_norm, place.layer, row);
+          PrepareHead(q + g * config_.head_dim,
+                      HeadBias(layer.q_bias, kv_head * config_.group() + g), layer.q_norm,
+                      place.layer, row);
         }
         if (!by_sequence) StoreKv(worker, place, layer, row, kv_head);
       }
@@ -128,6 +134,7 @@ AttentionTile CpuStep::TileOf(LayerKvPlace place, const AttentionPiece& piece) c
   tile.group = config_.group();
   tile.head_dim = config_.head_dim;
   tile.scale = static_cast<float>(config_.attention_scale);
+  tile.cap = static_cast<float>(config_.attention_cap);
   tile.window = config_.layers[place.layer].window;
   tile.block_tokens = layout_.block_tokens;
   tile.k_offset = layout_.k_offset(place.group, place.slot, piece.kv_head);
@@ -160,7 +167,9 @@ void CpuStep::AttendPiece(int worker, LayerKvPlace place, const LayerWeights& la
     float* const copy = Row(own.q, i, head_floats());
     std::memcpy(copy, source, head_floats() * sizeof(float));
     for (uint32_t g = 0; g < config_.group(); ++g) {
-      PrepareHead(copy + g * config_.head_dim, layer.q_norm, place.layer, row);
+      PrepareHead(copy + g * config_.head_dim,
+                  HeadBias(layer.q_bias, piece.kv_head * config_.group() + g), layer.q_norm,
+                  place.layer, row);
     }
     q[i] = copy;
     // The new tokens are read by the piece that has their chunk, and by no other.

@@ -50,15 +50,15 @@ void CpuStep::Embed(int worker) {
   float* const x = ResidualStream(worker);
   const bool own = x != x_;
   for (uint32_t row = 0; own && row < rows_; ++row) EmbedRow(row, Row(x, row, config_.d_model));
-  const uint32_t half = config_.head_dim / 2;
+  const uint32_t half = config_.rope_dim / 2;
   const auto body = [&](uint32_t begin, uint32_t end) {
     for (uint32_t row = begin; row < end; ++row) {
       if (!own) EmbedRow(row, Row(x, row, config_.d_model));
       Moved(worker).weights += row_bytes;
-      for (size_t base = 0; base < rope_bases_.size(); ++base) {
-        const size_t at = (base * limits_.max_rows + row) * half;
-        RopeTable(row_places_[row].position, rope_frequencies_[base], {cosine_ + at, half},
-                  {sine_ + at, half});
+      for (size_t kind = 0; kind < rope_frequencies_.size(); ++kind) {
+        const size_t at = (kind * limits_.max_rows + row) * half;
+        RopeTable(row_places_[row].position, rope_frequencies_[kind], {cosine_ + at, half},
+                  {sine_ + at, half}, config_.rope_magnitude);
       }
     }
   };
@@ -192,8 +192,9 @@ void CpuStep::ProjectBlocks(int worker, const Activations& input, uint32_t begin
   const size_t row_blocks = LogitsBlocks(config_.vocab_size);
   for (uint32_t row = 0; row < logits_rows_; ++row) {
     const size_t notes = row * row_blocks + begin;
-    SummarizeBlocks({Row(logits_, row, config_.vocab_size) + first, size},
-                    {logits_maxima_ + notes, end - begin},
+    const std::span<float> logits(Row(logits_, row, config_.vocab_size) + first, size);
+    if (config_.logit_cap != 0.0) SoftCap(logits, static_cast<float>(config_.logit_cap));
+    SummarizeBlocks(logits, {logits_maxima_ + notes, end - begin},
                     {logits_sums_ + notes, sums_wanted_[row] != 0 ? end - begin : size_t{0}});
   }
 }

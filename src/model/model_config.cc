@@ -6,6 +6,7 @@
 
 #include "model/architecture.h"
 #include "model/quoted_text.h"
+#include "model/rope.h"
 
 namespace kvasir {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 // Kernels quantize activations in blocks of 32 (kernels/matmul.h).
 constexpr uint32_t kWidthStep = 32;
 constexpr uint32_t kHeadDimStep = 16;
+constexpr double kMaxAngle = 16777216.0;  // RopeTable's.
 
 constexpr std::string_view kEmbedding = "token_embd.weight";
 constexpr std::string_view kHead = "output.weight";
@@ -37,6 +39,14 @@ StatusOr<const Architecture*> ArchitectureOf(const GgufFile& file) {
   return architecture;
 }
 
+bool StartsWith(std::string_view text, std::string_view begin) {
+  return text.substr(0, begin.size()) == begin;
+}
+
+bool EndsWith(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
 bool IsPositiveAndFinite(double value) { return std::isfinite(value) && value > 0.0; }
 
 Status CheckGeometry(const ModelConfig& config) {
@@ -48,6 +58,10 @@ Status CheckGeometry(const ModelConfig& config) {
       config.head_dim > kMaxHeadDim) {
     return InvalidArgument("a head dimension of {} is not a multiple of {} up to {}",
                            config.head_dim, kHeadDimStep, kMaxHeadDim);
+  }
+  if (config.rope_dim % 2 != 0 || config.rope_dim > config.head_dim) {
+    return InvalidArgument("RoPE on {} of {} dimensions of a head: not an even number of them",
+                           config.rope_dim, config.head_dim);
   }
   if (config.head_count > kMaxWidth / config.head_dim) {
     return InvalidArgument("{} heads of {} are wider than {}", config.head_count, config.head_dim,
@@ -71,6 +85,22 @@ Status CheckNumbers(const ModelConfig& config) {
   for (const LayerConfig& layer : config.layers) {
     if (!IsPositiveAndFinite(layer.rope_base) || layer.rope_base < 1.0) {
       return InvalidArgument("a RoPE base of {} is not at least 1", layer.rope_base);
+    }
+    if (&layer != config.layers.data() && layer.rope_base == (&layer)[-1].rope_base &&
+        layer.rope_factor == (&layer)[-1].rope_factor) {
+      continue;
+    }
+    std::vector<double> frequencies(config.rope_dim / 2);
+    RopeFrequenciesOf(config, layer, frequencies);
+    for (const double frequency : frequencies) {
+      if (frequency >= 0.0 && frequency * config.context_length < kMaxAngle) continue;
+      return InvalidArgument("RoPE turns by {} a token: too fast for a context of {}", frequency,
+                             config.context_length);
+    }
+  }
+  for (const double cap : {config.attention_cap, config.logit_cap}) {
+    if (cap != 0.0 && !(cap >= 1e-3 && cap <= 1e6)) {
+      return InvalidArgument("a soft cap of {} is not within 0.001 to 1000000", cap);
     }
   }
   return OkStatus();
@@ -103,6 +133,33 @@ Status CheckTensor(const GgufFile& file, const ExpectedTensor& expected) {
   return OkStatus();
 }
 
+// A tensor of a layer that is not among the expected ones would have to be applied, and so would a
+// bias or RoPE divisors anywhere. `expected` is sorted.
+Status RefuseOtherTensors(const GgufFile& file, const ModelConfig& config,
+                          const std::vector<std::string>& expected) {
+  for (const GgufTensor& tensor : file.tensors()) {
+    const std::string_view name = tensor.name;
+    const bool is_bias = EndsWith(name, ".bias");
+    const bool is_rope = StartsWith(name, "rope_f");
+    const bool is_layer = StartsWith(name, "blk.") && !EndsWith(name, "attn_rot_embd.weight");
+    if (!is_bias && !is_rope && !is_layer) continue;
+    if (std::binary_search(expected.begin(), expected.end(), name)) continue;
+    const std::string_view what = is_bias   ? "a bias"
+                                  : is_rope ? "RoPE with a factor per dimension"
+                                            : "this part of a layer";
+    return Unimplemented("tensor {}: {} is not supported in architecture '{}' (at offset {})",
+                         Quoted(name), what, config.architecture, tensor.entry_offset);
+  }
+  return OkStatus();
+}
+
+std::vector<std::string> SortedNames(const std::vector<ExpectedTensor>& expected) {
+  std::vector<std::string> names;
+  for (const ExpectedTensor& tensor : expected) names.push_back(tensor.name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 // The vocabulary's size is the embedding's number of rows, whatever metadata says beside it.
 Status ReadVocabulary(const GgufFile& file, ModelConfig& config) {
   const GgufTensor* embedding = file.FindTensor(kEmbedding);
@@ -129,16 +186,16 @@ Status ReadVocabulary(const GgufFile& file, ModelConfig& config) {
 
 }  // namespace
 
-StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file) {
+StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file, uint32_t context_tokens) {
   KV_ASSIGN_OR_RETURN(const Architecture* architecture, ArchitectureOf(file));
-  KV_ASSIGN_OR_RETURN(ModelConfig config, architecture->read_config(file));
+  KV_ASSIGN_OR_RETURN(ModelConfig config, architecture->read_config(file, context_tokens));
   const std::string prefix = fmt::format("metadata of architecture '{}'", architecture->name);
   if (const Status status = CheckGeometry(config); !status.ok()) return WithPrefix(status, prefix);
   if (const Status status = CheckNumbers(config); !status.ok()) return WithPrefix(status, prefix);
   KV_RETURN_IF_ERROR(ReadVocabulary(file, config));
-  for (const ExpectedTensor& expected : architecture->expected_tensors(config)) {
-    KV_RETURN_IF_ERROR(CheckTensor(file, expected));
-  }
+  const std::vector<ExpectedTensor> expected = architecture->expected_tensors(config);
+  for (const ExpectedTensor& tensor : expected) KV_RETURN_IF_ERROR(CheckTensor(file, tensor));
+  KV_RETURN_IF_ERROR(RefuseOtherTensors(file, config, SortedNames(expected)));
   return config;
 }
 
@@ -146,11 +203,8 @@ std::vector<std::string_view> UnusedTensors(const GgufFile& file, const ModelCon
   const Architecture* architecture = FindArchitecture(config.architecture);
   std::vector<std::string> used;
   if (architecture != nullptr) {
-    for (ExpectedTensor& expected : architecture->expected_tensors(config)) {
-      used.push_back(std::move(expected.name));
-    }
+    used = SortedNames(architecture->expected_tensors(config));
   }
-  std::sort(used.begin(), used.end());
   std::vector<std::string_view> unused;
   for (const GgufTensor& tensor : file.tensors()) {
     if (!std::binary_search(used.begin(), used.end(), tensor.name)) unused.push_back(tensor.name);
@@ -161,16 +215,22 @@ std::vector<std::string_view> UnusedTensors(const GgufFile& file, const ModelCon
 std::string CanonicalText(const ModelConfig& config) {
   // {:a} prints a number exactly; a decimal form could merge two configurations.
   std::string text = fmt::format(
-      "model 1;{};layers {};d_model {};d_ffn {};heads {};kv_heads {};head_dim {};vocab {};"
+      "model 2;{};layers {};d_model {};d_ffn {};heads {};kv_heads {};head_dim {};vocab {};"
       "eps {:a};pairing {};activation {};qk_norm {};post_norms {};tied {};embedding_scale {:a};"
-      "attention_scale {:a}",
+      "attention_scale {:a};rope_dim {};rope_magnitude {:a};yarn {},{:a},{:a};attention_cap {:a};"
+      "logit_cap {:a};qkv_bias {};fused_qkv {};fused_gate_up {}",
       config.architecture, config.layer_count, config.d_model, config.d_ffn, config.head_count,
       config.kv_head_count, config.head_dim, config.vocab_size, config.norm_eps,
       static_cast<int>(config.rope_pairing), static_cast<int>(config.activation), config.qk_norm,
-      config.post_norms, config.tied_head, config.embedding_scale, config.attention_scale);
+      config.post_norms, config.tied_head, config.embedding_scale, config.attention_scale,
+      config.rope_dim, config.rope_magnitude, config.yarn.original_context, config.yarn.beta_fast,
+      config.yarn.beta_slow, config.attention_cap, config.logit_cap, config.qkv_bias,
+      config.fused_qkv, config.fused_gate_up);
   for (const LayerConfig& layer : config.layers) {
-    text += fmt::format(";{},{:a}", layer.window, layer.rope_base);
+    text += fmt::format(";{},{:a},{:a}", layer.window, layer.rope_base, layer.rope_factor);
   }
+  text += ";divisors";
+  for (const float divisor : config.rope_divisors) text += fmt::format(" {:a}", divisor);
   return text;
 }
 

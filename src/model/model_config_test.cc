@@ -129,8 +129,10 @@ TEST(ModelConfig, AHeadOfItsOwnIsNotTied) {
 }
 
 TEST(ModelConfig, RefusesOtherArchitectures) {
-  EXPECT_THAT(ReadError(Replaced(TinyModel("llama"), "llama", "mamba")),
-              HasSubstr("'general.architecture': 'mamba' is not supported, only llama, gemma3"));
+  EXPECT_THAT(
+      ReadError(Replaced(TinyModel("llama"), "llama", "mamba")),
+      HasSubstr("'general.architecture': 'mamba' is not supported, only llama, qwen2, qwen3, "
+                "gemma2, gemma3, phi3"));
   EXPECT_EQ(FindArchitecture("llama2"), nullptr);
   EXPECT_EQ(FindArchitecture("gemma3"), &kGemma3);
 }
@@ -159,26 +161,35 @@ TEST(ModelConfig, RefusesWhatItWouldComputeWrongly) {
   const auto with = [&](const std::function<void(GgufWriter&)>& change) {
     return ReadError(Model("llama", shape, change));
   };
-  EXPECT_THAT(with([](GgufWriter& w) { w.String("llama.rope.scaling.type", "yarn"); }),
-              HasSubstr("'llama.rope.scaling.type': RoPE scaling 'yarn' is not supported"));
+  EXPECT_THAT(with([](GgufWriter& w) { w.String("llama.rope.scaling.type", "dynamic"); }),
+              HasSubstr("'llama.rope.scaling.type': RoPE scaling 'dynamic' is not supported"));
+  EXPECT_THAT(with([](GgufWriter& w) { w.String("llama.rope.scaling.type", "longrope"); }),
+              HasSubstr("RoPE scaling 'longrope' is not supported"));
   EXPECT_EQ(with([](GgufWriter& w) { w.String("llama.rope.scaling.type", "none"); }), "read");
-  EXPECT_THAT(with([](GgufWriter& w) { w.Float("llama.rope.scaling.factor", 8.0f); }),
-              HasSubstr("scaled RoPE"));
   EXPECT_THAT(with([](GgufWriter& w) { w.Uint("llama.expert_count", 8); }),
               HasSubstr("a mixture of experts"));
-  EXPECT_THAT(with([](GgufWriter& w) { w.Uint("llama.rope.dimension_count", 8); }),
-              HasSubstr("RoPE on 8 of 16 dimensions"));
   EXPECT_THAT(with([](GgufWriter& w) { w.Float("llama.final_logit_softcapping", 30.0f); }),
               HasSubstr("'llama.final_logit_softcapping'"));
-  EXPECT_THAT(with([](GgufWriter& w) { w.Uint("llama.attention.sliding_window", 64); }),
-              HasSubstr("a window of 64 is not supported"));
-  EXPECT_EQ(with([](GgufWriter& w) { w.Uint("llama.attention.sliding_window", 128); }), "read");
+  EXPECT_THAT(with([](GgufWriter& w) { w.Float("llama.attention.scale", 0.1f); }),
+              HasSubstr("'llama.attention.scale': this variant is not supported"));
+  EXPECT_THAT(with([](GgufWriter& w) { w.Bool("llama.attention.causal", false); }),
+              HasSubstr("attention to later tokens"));
+  EXPECT_THAT(with([](GgufWriter& w) { w.Uint("llama.attention.key_length_swa", 8); }),
+              HasSubstr("'llama.attention.key_length_swa'"));
+  EXPECT_THAT(with([](GgufWriter& w) { w.Uint("llama.rope.dimension_count", 17); }),
+              HasSubstr("RoPE on 17 of 16 dimensions"));
   EXPECT_THAT(
-      with([](GgufWriter& w) { w.Tensor("rope_freqs.weight", {8}, 0, std::string(32, 0)); }),
-      HasSubstr("tensor 'rope_freqs.weight'"));
+      with([](GgufWriter& w) { w.Tensor("blk.0.ffn_up.bias", {96}, 0, std::string(384, 0)); }),
+      HasSubstr("tensor 'blk.0.ffn_up.bias': a bias is not supported in architecture 'llama'"));
+  EXPECT_THAT(with([](GgufWriter& w) { w.Tensor("output.bias", {40}, 0, std::string(160, 0)); }),
+              HasSubstr("tensor 'output.bias': a bias"));
+  EXPECT_THAT(with([](GgufWriter& w) {
+                w.Tensor("blk.1.attn_q_norm.weight", {16}, 0, std::string(64, 0));
+              }),
+              HasSubstr("'blk.1.attn_q_norm.weight': this part of a layer is not supported"));
   EXPECT_THAT(
-      with([](GgufWriter& w) { w.Tensor("blk.0.attn_q.bias", {64}, 0, std::string(256, 0)); }),
-      HasSubstr("tensor 'blk.0.attn_q.bias': a bias is not supported"));
+      with([](GgufWriter& w) { w.Tensor("rope_factors_long.weight", {8}, 0, std::string(32, 0)); }),
+      HasSubstr("tensor 'rope_factors_long.weight': RoPE with a factor per dimension"));
 }
 
 TEST(ModelConfig, ChecksEveryTensor) {
@@ -231,6 +242,18 @@ TEST(ModelConfig, CanonicalTextTellsModelsApart) {
       [](ModelConfig& c) { c.embedding_scale = 1.0; },
       [](ModelConfig& c) { c.attention_scale *= 2.0; },
       [](ModelConfig& c) { c.head_dim = 32; },
+      [](ModelConfig& c) { c.layers[1].rope_factor = 2.0; },
+      [](ModelConfig& c) { c.rope_dim = 8; },
+      [](ModelConfig& c) { c.rope_magnitude = std::nextafter(1.0, 2.0); },
+      [](ModelConfig& c) { c.rope_divisors.assign(8, 1.0f); },
+      [](ModelConfig& c) { c.yarn.original_context = 64; },
+      [](ModelConfig& c) { c.yarn.beta_fast = 31.0; },
+      [](ModelConfig& c) { c.yarn.beta_slow = 2.0; },
+      [](ModelConfig& c) { c.attention_cap = 50.0; },
+      [](ModelConfig& c) { c.logit_cap = 30.0; },
+      [](ModelConfig& c) { c.qkv_bias = true; },
+      [](ModelConfig& c) { c.fused_qkv = true; },
+      [](ModelConfig& c) { c.fused_gate_up = true; },
   };
   for (size_t i = 0; i < changes.size(); ++i) {
     ModelConfig other = base;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "model/model_report.h"
 
@@ -71,11 +72,31 @@ std::string LayersText(const ModelConfig& config, bool windowed) {
   return text;
 }
 
-// Windows and RoPE bases that occur, with how many layers have each.
-std::map<std::pair<uint32_t, double>, uint32_t> LayerKinds(const ModelConfig& config) {
-  std::map<std::pair<uint32_t, double>, uint32_t> kinds;
-  for (const LayerConfig& layer : config.layers) ++kinds[{layer.window, layer.rope_base}];
+// Windows, RoPE bases and factors that occur, with how many layers have each.
+using LayerKind = std::tuple<uint32_t, double, double>;
+std::map<LayerKind, uint32_t> LayerKinds(const ModelConfig& config) {
+  std::map<LayerKind, uint32_t> kinds;
+  for (const LayerConfig& layer : config.layers) {
+    ++kinds[{layer.window, layer.rope_base, layer.rope_factor}];
+  }
   return kinds;
+}
+
+// What RoPE does beyond its base; empty when nothing.
+std::string RopeText(const ModelConfig& config, double factor) {
+  std::string text;
+  if (config.rope_dim != config.head_dim) {
+    text += fmt::format(", of {} dimensions", config.rope_dim);
+  }
+  if (config.yarn.original_context != 0) {
+    text += fmt::format(", YaRN factor {:.10g} of a context of {}", factor,
+                        Grouped(config.yarn.original_context));
+  } else if (factor != 1.0) {
+    text += fmt::format(", linear factor {:.10g}", factor);
+  }
+  if (!config.rope_divisors.empty()) text += ", divisors of each pair";
+  if (config.rope_magnitude != 1.0) text += fmt::format(", times {:.6g}", config.rope_magnitude);
+  return text;
 }
 
 void AddConfig(const ModelConfig& config, Lines& lines) {
@@ -92,10 +113,16 @@ void AddConfig(const ModelConfig& config, Lines& lines) {
                                  config.qk_norm ? ", of q and k" : "",
                                  config.post_norms ? ", after attention and feed-forward" : ""));
   for (const auto& [kind, count] : LayerKinds(config)) {
-    const std::string sees =
-        kind.first == 0 ? "full attention" : fmt::format("window of {}", kind.first);
-    lines.Add("attention", fmt::format("{} layers: {}, RoPE base {:.10g} ({})", count, sees,
-                                       kind.second, NameOf(config.rope_pairing)));
+    const auto& [window, base, factor] = kind;
+    const std::string sees = window == 0 ? "full attention" : fmt::format("window of {}", window);
+    lines.Add("attention", fmt::format("{} layers: {}, RoPE base {:.10g} ({}){}", count, sees, base,
+                                       NameOf(config.rope_pairing), RopeText(config, factor)));
+  }
+  if (config.attention_cap != 0.0) {
+    lines.Add("soft cap of scores", fmt::format("{:g}", config.attention_cap));
+  }
+  if (config.logit_cap != 0.0) {
+    lines.Add("soft cap of logits", fmt::format("{:g}", config.logit_cap));
   }
   if (LayerKinds(config).size() > 1) {
     lines.Add("full layers", LayersText(config, /*windowed=*/false));
@@ -156,7 +183,9 @@ Json OrNull(const std::optional<T>& value) {
 Json ConfigJson(const ModelConfig& config) {
   Json layers = Json::array();
   for (const LayerConfig& layer : config.layers) {
-    layers.push_back({{"window", layer.window}, {"rope_base", layer.rope_base}});
+    layers.push_back({{"window", layer.window},
+                      {"rope_base", layer.rope_base},
+                      {"rope_factor", layer.rope_factor}});
   }
   return {{"layer_count", config.layer_count},
           {"d_model", config.d_model},
@@ -169,6 +198,17 @@ Json ConfigJson(const ModelConfig& config) {
           {"norm_eps", config.norm_eps},
           {"rope_pairing", NameOf(config.rope_pairing)},
           {"activation", NameOf(config.activation)},
+          {"rope_dim", config.rope_dim},
+          {"rope_magnitude", config.rope_magnitude},
+          {"rope_divisors", config.rope_divisors},
+          {"yarn_original_context", config.yarn.original_context},
+          {"yarn_beta_fast", config.yarn.beta_fast},
+          {"yarn_beta_slow", config.yarn.beta_slow},
+          {"attention_cap", config.attention_cap},
+          {"logit_cap", config.logit_cap},
+          {"qkv_bias", config.qkv_bias},
+          {"fused_qkv", config.fused_qkv},
+          {"fused_gate_up", config.fused_gate_up},
           {"qk_norm", config.qk_norm},
           {"post_norms", config.post_norms},
           {"tied_head", config.tied_head},

@@ -9,6 +9,7 @@
 #include "kernels/weight_format.h"
 #include "model/architecture.h"
 #include "model/reference_matmul.h"
+#include "model/rope.h"
 
 namespace kvasir {
 namespace {
@@ -28,18 +29,25 @@ void RmsNormInPlace(std::span<double> x, std::span<const float> weight, double e
   for (size_t c = 0; c < x.size(); ++c) x[c] = x[c] / root * weight[c];
 }
 
-void RopeInPlace(std::span<double> head, size_t position, double base, RopePairing pairing) {
-  const size_t half = head.size() / 2;
+// Of the dimensions that turn: two for each of `frequencies`.
+void RopeInPlace(std::span<double> head, size_t position, std::span<const double> frequencies,
+                 double magnitude, RopePairing pairing) {
+  const size_t half = frequencies.size();
   for (size_t i = 0; i < half; ++i) {
-    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(head.size());
-    const double angle = static_cast<double>(position) * std::pow(base, exponent);
+    const double angle = static_cast<double>(position) * frequencies[i];
+    const double cosine = std::cos(angle) * magnitude;
+    const double sine = std::sin(angle) * magnitude;
     const bool interleaved = pairing == RopePairing::kInterleaved;
     double& a = head[interleaved ? 2 * i : i];
     double& b = head[interleaved ? 2 * i + 1 : i + half];
     const double old_a = a;
-    a = old_a * std::cos(angle) - b * std::sin(angle);
-    b = old_a * std::sin(angle) + b * std::cos(angle);
+    a = old_a * cosine - b * sine;
+    b = old_a * sine + b * cosine;
   }
+}
+
+double Capped(double value, double cap) {
+  return cap == 0.0 ? value : cap * std::tanh(value / cap);
 }
 
 double Activate(Activation activation, double x) {
@@ -86,7 +94,13 @@ class ReferenceModel::Pass {
     Rows rows;
     for (const uint32_t position : positions) rows.push_back(x_[position]);
     Normalize(rows, "output_norm.weight");
-    return Times(Tiled(rows), config_.tied_head ? "token_embd.weight" : "output.weight");
+    const GgufTensor& head = Tensor(config_.tied_head ? "token_embd.weight" : "output.weight");
+    Rows logits;
+    ReferenceMatMul(head, Tiled(rows), threads_, logits);
+    for (std::vector<double>& row : logits) {
+      for (double& logit : row) logit = Capped(logit, config_.logit_cap);
+    }
+    return logits;
   }
 
  private:
@@ -109,20 +123,39 @@ class ReferenceModel::Pass {
   }
 
   Rows Times(const TiledRows& x, const std::string& weight_name) const {
+    return Times(x, TensorRows{weight_name, 0, static_cast<uint32_t>(Tensor(weight_name).rows())});
+  }
+
+  Rows Times(const TiledRows& x, const TensorRows& at) const {
+    GgufTensor part = Tensor(at.name);
+    const size_t row_bytes = part.bytes.size() / part.rows();
+    part.bytes = part.bytes.subspan(at.first * row_bytes, at.rows * row_bytes);
+    part.dims[1] = at.rows;
+    part.dims[2] = part.dims[3] = 1;
     Rows out;
-    ReferenceMatMul(Tensor(weight_name), x, threads_, out);
+    ReferenceMatMul(part, x, threads_, out);
     return out;
+  }
+
+  void AddBias(Rows& rows, uint32_t layer, std::string_view part) const {
+    if (!config_.qkv_bias) return;
+    const std::vector<float> bias = Vector(LayerBiasName(layer, part));
+    for (std::vector<double>& row : rows) {
+      for (size_t c = 0; c < row.size(); ++c) row[c] += bias[c];
+    }
   }
 
   // Norm per head where the model has one, then RoPE, on q [heads] or k [kv_heads].
   void FinishHeads(Rows& rows, uint32_t layer, std::string_view norm_part) const {
     std::vector<float> norm;
     if (config_.qk_norm) norm = Vector(LayerTensorName(layer, norm_part));
+    std::vector<double> frequencies(config_.rope_dim / 2);
+    RopeFrequenciesOf(config_, config_.layers[layer], frequencies);
     ForEachOnThreads(rows.size(), threads_, [&](size_t position) {
       for (size_t at = 0; at < rows[position].size(); at += config_.head_dim) {
         const std::span<double> head = std::span(rows[position]).subspan(at, config_.head_dim);
         if (config_.qk_norm) RmsNormInPlace(head, norm, config_.norm_eps);
-        RopeInPlace(head, position, config_.layers[layer].rope_base, config_.rope_pairing);
+        RopeInPlace(head, position, frequencies, config_.rope_magnitude, config_.rope_pairing);
       }
     });
   }
@@ -131,9 +164,13 @@ class ReferenceModel::Pass {
     Rows h = x_;
     Normalize(h, LayerTensorName(layer, "attn_norm"));
     const TiledRows tiled = Tiled(h);
-    Rows q = Times(tiled, LayerTensorName(layer, "attn_q"));
-    Rows k = Times(tiled, LayerTensorName(layer, "attn_k"));
-    const Rows v = Times(tiled, LayerTensorName(layer, "attn_v"));
+    const LayerProjections at = ProjectionsOf(config_, layer);
+    Rows q = Times(tiled, at.q);
+    Rows k = Times(tiled, at.k);
+    Rows v = Times(tiled, at.v);
+    AddBias(q, layer, "attn_q");
+    AddBias(k, layer, "attn_k");
+    AddBias(v, layer, "attn_v");
     FinishHeads(q, layer, "attn_q_norm");
     FinishHeads(k, layer, "attn_k_norm");
     Rows mixed(x_.size(), std::vector<double>(config_.q_width()));
@@ -201,7 +238,8 @@ class ReferenceModel::Pass {
       double& score = scores[i * kReferenceLanes + lane];
       const size_t other = begin + i;
       const bool visible = other <= position && (window == 0 || position - other < window);
-      score = visible ? score * config_.attention_scale : -std::numeric_limits<double>::infinity();
+      score = visible ? Capped(score * config_.attention_scale, config_.attention_cap)
+                      : -std::numeric_limits<double>::infinity();
       max = std::max(max, score);
     }
     double sum = 0.0;
@@ -217,8 +255,9 @@ class ReferenceModel::Pass {
     Rows h = x_;
     Normalize(h, LayerTensorName(layer, "ffn_norm"));
     const TiledRows tiled = Tiled(h);
-    Rows gate = Times(tiled, LayerTensorName(layer, "ffn_gate"));
-    const Rows up = Times(tiled, LayerTensorName(layer, "ffn_up"));
+    const LayerProjections at = ProjectionsOf(config_, layer);
+    Rows gate = Times(tiled, at.gate);
+    const Rows up = Times(tiled, at.up);
     ForEachOnThreads(gate.size(), threads_, [&](size_t r) {
       for (size_t c = 0; c < gate[r].size(); ++c) {
         gate[r][c] = Activate(config_.activation, gate[r][c]) * up[r][c];

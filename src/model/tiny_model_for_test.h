@@ -1,4 +1,5 @@
-// Small random models in memory, for tests: complete llama and gemma3 files of a few kilobytes.
+// Small random models in memory, for tests: complete files of a few kilobytes, of any architecture
+// (qwen2 but for its biases).
 #ifndef KVASIR_MODEL_TINY_MODEL_FOR_TEST_H_
 #define KVASIR_MODEL_TINY_MODEL_FOR_TEST_H_
 
@@ -85,7 +86,7 @@ inline void WriteTinyConfig(GgufWriter& writer, const TinyShape& shape, const st
   if (arch == "gemma3") writer.Uint("gemma3.attention.sliding_window", shape.window);
 }
 
-// Every tensor of a llama or gemma3 model of this shape, with random values.
+// Every tensor of a model of this shape, with random values.
 inline void WriteTinyTensors(GgufWriter& writer, const TinyShape& shape, const std::string& arch,
                              uint64_t seed = 1) {
   Rng rng(seed);
@@ -106,17 +107,24 @@ inline void WriteTinyTensors(GgufWriter& writer, const TinyShape& shape, const s
   for (uint32_t i = 0; i < shape.layers; ++i) {
     const std::string blk = "blk." + std::to_string(i) + ".";
     vector(blk + "attn_norm.weight", d);
-    matrix(blk + "attn_q.weight", d, q);
-    matrix(blk + "attn_k.weight", d, kv);
-    matrix(blk + "attn_v.weight", d, kv);
+    const bool fused = arch == "phi3";
+    if (fused) {
+      matrix(blk + "attn_qkv.weight", d, q + 2 * kv);
+    } else {
+      matrix(blk + "attn_q.weight", d, q);
+      matrix(blk + "attn_k.weight", d, kv);
+      matrix(blk + "attn_v.weight", d, kv);
+    }
     matrix(blk + "attn_output.weight", q, d);
     vector(blk + "ffn_norm.weight", d);
-    matrix(blk + "ffn_gate.weight", d, shape.d_ffn);
-    matrix(blk + "ffn_up.weight", d, shape.d_ffn);
+    if (!fused) matrix(blk + "ffn_gate.weight", d, shape.d_ffn);
+    matrix(blk + "ffn_up.weight", d, fused ? 2 * shape.d_ffn : shape.d_ffn);
     matrix(blk + "ffn_down.weight", shape.d_ffn, d);
-    if (arch != "gemma3") continue;
-    vector(blk + "attn_q_norm.weight", shape.head_dim);
-    vector(blk + "attn_k_norm.weight", shape.head_dim);
+    if (arch == "gemma3" || arch == "qwen3") {
+      vector(blk + "attn_q_norm.weight", shape.head_dim);
+      vector(blk + "attn_k_norm.weight", shape.head_dim);
+    }
+    if (arch != "gemma3" && arch != "gemma2") continue;
     vector(blk + "post_attention_norm.weight", d);
     vector(blk + "post_ffw_norm.weight", d);
   }

@@ -79,7 +79,23 @@ class WeightsLoader {
     return matrix;
   }
 
+  // Rows of a matrix that has just been laid out, or of one that starts here.
+  PackedMatrix Part(const TensorRows& rows) {
+    if (rows.name != whole_name_) {
+      whole_ = Matrix(rows.name);
+      whole_name_ = rows.name;
+    }
+    KV_CHECK_EQ(rows.first % kPanelRows, 0u);  // Widths are multiples of 16.
+    PackedMatrix part = whole_;
+    part.rows = rows.rows;
+    if (part.bytes != nullptr) {
+      part.bytes += rows.first / kPanelRows * PackedPanelBytes(part.format, part.cols);
+    }
+    return part;
+  }
+
   void LayOut() {
+    whole_name_.clear();
     weights_.layers_.clear();
     weights_.layer_macs_ = 0;
     for (uint32_t i = 0; i < config_.layer_count; ++i) {
@@ -90,14 +106,20 @@ class WeightsLoader {
         layer.q_norm = Vector(name("attn_q_norm"));
         layer.k_norm = Vector(name("attn_k_norm"));
       }
-      layer.q = Matrix(name("attn_q"));
-      layer.k = Matrix(name("attn_k"));
-      layer.v = Matrix(name("attn_v"));
+      const LayerProjections at = ProjectionsOf(config_, i);
+      layer.q = Part(at.q);
+      layer.k = Part(at.k);
+      layer.v = Part(at.v);
+      if (config_.qkv_bias) {
+        layer.q_bias = Vector(LayerBiasName(i, "attn_q"));
+        layer.k_bias = Vector(LayerBiasName(i, "attn_k"));
+        layer.v_bias = Vector(LayerBiasName(i, "attn_v"));
+      }
       layer.attn_output = Matrix(name("attn_output"));
       if (config_.post_norms) layer.post_attn_norm = Vector(name("post_attention_norm"));
       layer.ffn_norm = Vector(name("ffn_norm"));
-      layer.gate = Matrix(name("ffn_gate"));
-      layer.up = Matrix(name("ffn_up"));
+      layer.gate = Part(at.gate);
+      layer.up = Part(at.up);
       layer.down = Matrix(name("ffn_down"));
       if (config_.post_norms) layer.post_ffn_norm = Vector(name("post_ffw_norm"));
       for (const PackedMatrix* matrix : {&layer.q, &layer.k, &layer.v, &layer.attn_output,
@@ -121,6 +143,8 @@ class WeightsLoader {
   // Before anything is released: looks at the final norm and some rows of the head.
   Status StartSketch() {
     const PackedMatrix& head = weights_.head_;
+    // Capped logits may tie where the head's own do not, so their largest is not the head's.
+    if (config_.logit_cap != 0.0) return OkStatus();
     if (!options_.head_sketch || !HeadSketch::Suits(head.format, head.cols)) return OkStatus();
     const GgufTensor& tensor = HeadTensor();
     const GgufTensor& norm = Tensor("output_norm.weight");
@@ -228,6 +252,8 @@ class WeightsLoader {
   std::vector<bool> hashed_;
   std::vector<uint32_t> pending_;
   std::vector<Move> moves_;
+  std::string whole_name_;  // Of the matrix that Part cuts.
+  PackedMatrix whole_;
   size_t buffer_bytes_ = 0;
   uint64_t moved_bytes_ = 0;
   std::atomic<bool> sketch_failed_{false};

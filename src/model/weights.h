@@ -30,15 +30,19 @@ struct LayerWeights {
   std::span<const float> q_norm;          // [head_dim], empty when the model has none
   std::span<const float> k_norm;          // [head_dim], likewise
   std::span<const float> post_attn_norm;  // [d_model], likewise
+  std::span<const float> q_bias;          // [heads * head_dim], likewise
+  std::span<const float> k_bias;          // [kv_heads * head_dim], likewise
+  std::span<const float> v_bias;          // [kv_heads * head_dim], likewise
   std::span<const float> ffn_norm;        // [d_model]
   std::span<const float> post_ffn_norm;   // [d_model], likewise
-  PackedMatrix q;                         // [heads * head_dim, d_model]
-  PackedMatrix k;                         // [kv_heads * head_dim, d_model]
-  PackedMatrix v;                         // [kv_heads * head_dim, d_model]
-  PackedMatrix attn_output;               // [d_model, heads * head_dim]
-  PackedMatrix gate;                      // [d_ffn, d_model]
-  PackedMatrix up;                        // [d_ffn, d_model]
-  PackedMatrix down;                      // [d_model, d_ffn]
+  // q, k, v and gate, up may be parts of one matrix: rows that begin at a panel's border.
+  PackedMatrix q;            // [heads * head_dim, d_model]
+  PackedMatrix k;            // [kv_heads * head_dim, d_model]
+  PackedMatrix v;            // [kv_heads * head_dim, d_model]
+  PackedMatrix attn_output;  // [d_model, heads * head_dim]
+  PackedMatrix gate;         // [d_ffn, d_model]
+  PackedMatrix up;           // [d_ffn, d_model]
+  PackedMatrix down;         // [d_model, d_ffn]
 };
 
 struct WeightsLoadOptions {
@@ -64,7 +68,7 @@ class Weights {
   const PackedMatrix& token_embedding() const { return token_embedding_; }  // [vocab, d_model]
   const PackedMatrix& head() const { return head_; }  // token_embedding() itself when tied
   std::span<const float> output_norm() const { return output_norm_; }
-  // Null when it was not asked for or the head does not suit.
+  // Null when it was not asked for, the head does not suit or logits are capped.
   const HeadSketch* head_sketch() const { return head_sketch_ ? &*head_sketch_ : nullptr; }
   size_t packed_bytes() const { return buffer_.size(); }
 
