@@ -2,11 +2,13 @@
 #include <string>
 
 #include "command.h"
+#include "engine/text_model.h"
 #include "io/mapped_file.h"
 #include "model/gguf_file.h"
 #include "model/model_report.h"
 #include "model_path.h"
 #include "output.h"
+#include "text/chat_template.h"
 
 namespace kvasir {
 namespace {
@@ -15,7 +17,7 @@ class InspectCommand : public Command {
  public:
   std::vector<std::string> path() const override { return {"inspect"}; }
   std::string description() const override {
-    return "Show what is in a model file: architecture, shapes, types, tokenizer, KV bytes";
+    return "Show what is in a model file, and what of it this build can use";
   }
 
   void Register(Options& options) override {
@@ -28,13 +30,23 @@ class InspectCommand : public Command {
     const StatusOr<ModelReport> report = Report(file);
     if (!report.ok()) return WithPrefix(report.status(), path_);
     PrintOut("{}", json_ ? RenderJson(*report) + "\n" : RenderText(*report));
-    return kExitOk;
+    const bool has_problem = !report->model_problem.empty() || !report->tokenizer_problem.empty();
+    return has_problem ? kExitFailure : kExitOk;
   }
 
  private:
   static StatusOr<ModelReport> Report(const MappedFile& file) {
     KV_ASSIGN_OR_RETURN(const GgufFile gguf, GgufFile::Parse(file.bytes()));
-    return BuildModelReport(gguf);
+    KV_ASSIGN_OR_RETURN(ModelReport report, BuildModelReport(gguf));
+    if (report.tokenizer.has_value()) {
+      const auto text = TextModel::Load(gguf);
+      if (!text.ok()) report.tokenizer_problem = MessageOf(text.status());
+    }
+    if (report.chat_template.has_value()) {
+      const auto parsed = ChatTemplate::Parse(*report.chat_template);
+      if (!parsed.ok()) report.template_problem = MessageOf(parsed.status());
+    }
+    return report;
   }
 
   std::string path_;

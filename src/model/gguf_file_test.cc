@@ -379,6 +379,19 @@ std::vector<BrokenCase> BrokenTensors() {
   };
 }
 
+TEST(GgufFile, SaysHowManyTensorsOfWhichTypeCannotBeRead) {
+  GgufWriter writer;
+  writer.String("general.architecture", "llama");
+  writer.Tensor("a", {32}, 0, std::string(128, 0));
+  writer.Tensor("b", {256}, 16, std::string(66, 0));
+  writer.Tensor("c", {256}, 18, std::string(98, 0));
+  writer.Tensor("d", {256}, 16, std::string(66, 0));
+  EXPECT_THAT(ParseError(writer.Finish()),
+              HasSubstr("tensor 'b': tensor type IQ2_XXS (16) is not supported"));
+  EXPECT_THAT(ParseError(writer.Finish()),
+              HasSubstr("of 4 tensors 3 cannot be read: 2 of IQ2_XXS, 1 of IQ3_XXS"));
+}
+
 TEST(GgufFile, NamesEveryDefectOfTheHeader) {
   for (const BrokenCase& broken : BrokenHeaders()) {
     EXPECT_THAT(ParseError(broken.make()), HasSubstr(broken.message)) << broken.what;

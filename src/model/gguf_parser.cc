@@ -330,7 +330,22 @@ Status GgufParser::ReadAlignment() {
 Status GgufParser::ReadTensors() {
   out_.tensors_.reserve(tensor_count_);
   for (uint64_t i = 0; i < tensor_count_; ++i) KV_RETURN_IF_ERROR(ReadTensorEntry(i));
-  return OkStatus();
+  return RefuseUnsupportedTypes();
+}
+
+// The first tensor, and how many there are of each type, so that one look tells what is missing.
+Status GgufParser::RefuseUnsupportedTypes() const {
+  uint64_t count = 0;
+  std::string types;
+  for (size_t type = 0; type < unsupported_.size(); ++type) {
+    if (unsupported_[type] == 0) continue;
+    count += unsupported_[type];
+    types += fmt::format("{}{} of {}", types.empty() ? "" : ", ", unsupported_[type],
+                         kTensorTypes[type].name);
+  }
+  if (count <= 1) return first_unsupported_;
+  return Unimplemented("{}; of {} tensors {} cannot be read: {}", MessageOf(first_unsupported_),
+                       tensor_count_, count, types);
 }
 
 Status GgufParser::ReadTensorEntry(uint64_t index) {
@@ -392,8 +407,14 @@ Status GgufParser::ReadTensorFormat(GgufTensor& tensor) {
                            type, type_at);
   }
   if (kTensorTypes[type].format < 0) {
-    return Unimplemented("tensor {}: tensor type {} ({}) is not supported (at offset {})",
-                         Quoted(tensor.name), kTensorTypes[type].name, type, type_at);
+    if (first_unsupported_.ok()) {
+      first_unsupported_ =
+          Unimplemented("tensor {}: tensor type {} ({}) is not supported (at offset {})",
+                        Quoted(tensor.name), kTensorTypes[type].name, type, type_at);
+    }
+    unsupported_.resize(kTensorTypes.size());
+    ++unsupported_[type];
+    return OkStatus();
   }
   tensor.format = static_cast<WeightFormat>(kTensorTypes[type].format);
   const uint32_t block_values = TraitsOf(tensor.format).block_values;

@@ -46,6 +46,7 @@ class GgufParser {
   Status ReadTensorEntry(uint64_t index);
   Status ReadTensorDims(GgufTensor& tensor);
   Status ReadTensorFormat(GgufTensor& tensor);
+  Status RefuseUnsupportedTypes() const;
   Status PlaceTensors();
   Status PlaceTensor(GgufTensor& tensor);
   Status IndexKeys();
@@ -65,6 +66,8 @@ class GgufParser {
   uint64_t entry_count_ = 0;
   uint64_t tensor_count_ = 0;
   uint64_t elements_left_ = kMaxGgufElements;
+  std::vector<uint64_t> unsupported_;  // By type: tensors that this build has no kernels for.
+  Status first_unsupported_;
   GgufFile out_;
 };
 

@@ -120,16 +120,24 @@ StatusOr<ModelReport> BuildModelReport(const GgufFile& file) {
   report.formats = TotalByFormat(file);
   for (const FormatTotal& total : report.formats) report.parameter_count += total.values;
   if (!file.tensors().empty()) {
-    KV_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(file));
-    for (const std::string_view unused : UnusedTensors(file, config)) {
-      report.unused_tensors.emplace_back(unused);
+    StatusOr<ModelConfig> config = ReadModelConfig(file);
+    if (config.ok()) {
+      for (const std::string_view unused : UnusedTensors(file, *config)) {
+        report.unused_tensors.emplace_back(unused);
+      }
+      report.config = *std::move(config);
+    } else {
+      report.model_problem = MessageOf(config.status());
     }
-    report.config = std::move(config);
   }
   if (file.FindEntry("tokenizer.ggml.model") != nullptr) {
-    KV_ASSIGN_OR_RETURN(const TokenizerFields fields, ReadTokenizerFields(file));
-    report.tokenizer = ReportTokenizer(fields);
-    if (fields.chat_template.has_value()) report.chat_template = *fields.chat_template;
+    const StatusOr<TokenizerFields> fields = ReadTokenizerFields(file);
+    if (fields.ok()) {
+      report.tokenizer = ReportTokenizer(*fields);
+      if (fields->chat_template.has_value()) report.chat_template = *fields->chat_template;
+    } else {
+      report.tokenizer_problem = MessageOf(fields.status());
+    }
   }
   return report;
 }

@@ -62,14 +62,26 @@ struct ModelReport {
   uint64_t parameter_count = 0;
   uint64_t alignment = 0;
   std::vector<FormatTotal> formats;   // By bytes, largest first; formats that occur.
-  std::optional<ModelConfig> config;  // nullopt: a vocabulary-only file.
+  std::optional<ModelConfig> config;  // nullopt: a vocabulary-only file, or `model_problem`.
   std::optional<TokenizerReport> tokenizer;
   std::optional<std::string> chat_template;
   std::vector<std::string> unused_tensors;
+
+  // Why this build cannot compute the model, read the tokenizer or render the chat template; empty
+  // where it can, or where the file has none. The last two are for the caller to complete: what
+  // text means is not this module's business.
+  std::string model_problem;
+  std::string tokenizer_problem;
+  std::string template_problem;
+
+  // Everything that `kvasir run` and `serve` need is there and known. (A template is no need.)
+  bool is_runnable() const {
+    return config.has_value() && tokenizer.has_value() && tokenizer_problem.empty();
+  }
 };
 
-// Fails as ReadModelConfig and ReadTokenizerFields do, except that a file without tensors has no
-// config and one without a tokenizer no tokenizer.
+// What is in the file, also where this build cannot use it: then one of the problems says why.
+// Fails only where the architecture or name is not even a string.
 StatusOr<ModelReport> BuildModelReport(const GgufFile& file);
 
 std::string RenderText(const ModelReport& report);  // Lines ending in '\n'; control codes escaped.

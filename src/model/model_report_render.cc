@@ -118,12 +118,12 @@ void AddConfig(const ModelConfig& config, Lines& lines) {
     lines.Add("attention", fmt::format("{} layers: {}, RoPE base {:.10g} ({}){}", count, sees, base,
                                        NameOf(config.rope_pairing), RopeText(config, factor)));
   }
-  if (config.attention_cap != 0.0) {
-    lines.Add("soft cap of scores", fmt::format("{:g}", config.attention_cap));
+  if (config.attention_cap != 0.0 || config.logit_cap != 0.0) {
+    lines.Add("soft caps", fmt::format("scores {:g}, logits {:g} (0: none)", config.attention_cap,
+                                       config.logit_cap));
   }
-  if (config.logit_cap != 0.0) {
-    lines.Add("soft cap of logits", fmt::format("{:g}", config.logit_cap));
-  }
+  if (config.qkv_bias) lines.Add("biases", "of q, k and v");
+  if (config.fused_qkv) lines.Add("fused matrices", "q, k and v; gate and up");
   if (LayerKinds(config).size() > 1) {
     lines.Add("full layers", LayersText(config, /*windowed=*/false));
   }
@@ -173,6 +173,29 @@ void AddTemplate(const std::optional<std::string>& chat_template, Lines& lines) 
   std::string text = Printable(*chat_template, /*keep_newlines=*/true);
   if (text.empty() || text.back() != '\n') text += '\n';
   lines.Raw(text);
+}
+
+std::string VerdictText(bool is_there, const std::string& problem, std::string_view absent) {
+  if (!problem.empty()) return fmt::format("no: {}", Printable(problem));
+  return std::string(is_there ? "yes" : absent);
+}
+
+// What this build can do with the file, in the order in which it matters.
+void AddVerdicts(const ModelReport& report, Lines& lines) {
+  lines.Gap();
+  lines.Add("usable: model", VerdictText(report.config.has_value(), report.model_problem,
+                                         "no: a vocabulary-only file has no tensors"));
+  lines.Add("usable: tokenizer", VerdictText(report.tokenizer.has_value(), report.tokenizer_problem,
+                                             "no: there is none in the file"));
+  lines.Add("usable: template",
+            VerdictText(report.chat_template.has_value(), report.template_problem,
+                        "none in the file: chat needs --template"));
+}
+
+// {"supported": bool, "problem": text or null}.
+Json VerdictJson(bool is_there, const std::string& problem) {
+  return {{"supported", is_there && problem.empty()},
+          {"problem", problem.empty() ? Json(nullptr) : Json(problem)}};
 }
 
 template <typename T>
@@ -265,6 +288,7 @@ std::string RenderText(const ModelReport& report) {
   }
   if (report.config.has_value()) AddConfig(*report.config, lines);
   if (report.tokenizer.has_value()) AddTokenizer(*report.tokenizer, lines);
+  AddVerdicts(report, lines);
   AddTemplate(report.chat_template, lines);
   for (const std::string& name : report.unused_tensors) {
     lines.Add("unused tensor", Printable(name));
@@ -286,6 +310,11 @@ std::string RenderJson(const ModelReport& report) {
     kv_bytes = KvJson(*report.config, KvBytesPerToken);
     window_kv_bytes = KvJson(*report.config, WindowKvBytesPerToken);
   }
+  Json support = {
+      {"runnable", report.is_runnable()},
+      {"model", VerdictJson(report.config.has_value(), report.model_problem)},
+      {"tokenizer", VerdictJson(report.tokenizer.has_value(), report.tokenizer_problem)},
+      {"chat_template", VerdictJson(report.chat_template.has_value(), report.template_problem)}};
   const Json json = {{"architecture", report.architecture},
                      {"name", report.name},
                      {"gguf_version", report.version},
@@ -301,7 +330,8 @@ std::string RenderJson(const ModelReport& report) {
                      {"tokenizer", report.tokenizer.has_value() ? TokenizerJson(*report.tokenizer)
                                                                 : Json(nullptr)},
                      {"chat_template", OrNull(report.chat_template)},
-                     {"unused_tensors", report.unused_tensors}};
+                     {"unused_tensors", report.unused_tensors},
+                     {"support", std::move(support)}};
   // Bytes that are not UTF-8 become U+FFFD: a file can say anything, JSON cannot.
   return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }

@@ -102,10 +102,48 @@ TEST(ModelReport, HostileNamesCannotDriveATerminal) {
   EXPECT_FALSE(nlohmann::json::parse(RenderJson(*report)).is_discarded());
 }
 
-TEST(ModelReport, UnknownArchitectureIsAnError) {
+TEST(ModelReport, SaysWhatIsSupportedAndWhyNot) {
+  const auto good = Report(TinyModel("gemma2"));
+  EXPECT_TRUE(good->is_runnable());
+  EXPECT_THAT(RenderText(*good), HasSubstr("usable: model     yes\n"));
   std::string bytes = TinyModel("llama");
   bytes.replace(bytes.find("llama"), 5, "mamba");
-  EXPECT_THAT(std::string(MessageOf(Report(bytes).status())), HasSubstr("'mamba'"));
+  auto report = Report(bytes);
+  ASSERT_TRUE(report.ok()) << MessageOf(report.status());
+  EXPECT_FALSE(report->is_runnable());
+  EXPECT_FALSE(report->config.has_value());
+  report->tokenizer_problem = "pre-tokenizer 'x' is unknown";
+  const std::string text = RenderText(*report);
+  EXPECT_THAT(text,
+              HasSubstr("usable: model     no: metadata key 'general.architecture': 'mamba'"));
+  EXPECT_THAT(text, HasSubstr("usable: tokenizer no: pre-tokenizer 'x' is unknown\n"));
+  EXPECT_THAT(text,
+              HasSubstr("F32             20 tensors"));  // What is there is shown all the same.
+  const nlohmann::json json = nlohmann::json::parse(RenderJson(*report));
+  EXPECT_EQ(json["config"], nullptr);
+  EXPECT_EQ(json["support"]["runnable"], false);
+  EXPECT_EQ(json["support"]["model"]["supported"], false);
+  EXPECT_THAT(json["support"]["model"]["problem"].get<std::string>(), HasSubstr("'mamba'"));
+  EXPECT_EQ(json["support"]["chat_template"]["supported"], true);
+  EXPECT_EQ(json["support"]["chat_template"]["problem"], nullptr);
+}
+
+TEST(ModelReport, ShowsHowAModelTurns) {
+  GgufWriter writer;
+  writer.Uint("phi3.rope.dimension_count", 12);
+  writer.String("phi3.rope.scaling.type", "yarn");
+  writer.Float("phi3.rope.scaling.factor", 4.0f);
+  writer.Uint("phi3.rope.scaling.original_context_length", 32);
+  WriteTinyConfig(writer, {}, "phi3");
+  WriteTinyTokenizer(writer, {});
+  WriteTinyTensors(writer, {}, "phi3");
+  const auto report = Report(writer.Finish());
+  ASSERT_TRUE(report.ok()) << MessageOf(report.status());
+  EXPECT_THAT(RenderText(*report), HasSubstr("(halves), of 12 dimensions, YaRN factor 4 of a "
+                                             "context of 32, times 1.13863"));
+  EXPECT_EQ(nlohmann::json::parse(RenderJson(*report))["config"]["rope_dim"], 12);
+  EXPECT_THAT(RenderText(*Report(TinyModel("gemma2"))),
+              HasSubstr("soft caps         scores 50, logits 30 (0: none)\n"));
 }
 
 }  // namespace
