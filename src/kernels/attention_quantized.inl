@@ -34,13 +34,13 @@ struct VBytes {  // Columns are channels, outer steps units.
   const uint16_t* const* unit;
   const uint16_t* const* next;
   int offset, stride, fetch;
-  int scales, minimums;  // Of an int4 K unit, from its begin: two lines each.
+  int scales;  // Two lines of an int4 K unit's scales or minimums.
   const uint8_t* At(int u, int k, int c, int half) const {
     const uint8_t* const to = UnitBytes(next[u]);
     if (half == 0) {
       __builtin_prefetch(to + fetch + (k * 4 + c) * 64, 0, 2);
-    } else if (c < 2) {
-      __builtin_prefetch(to + (k == 0 ? scales : minimums) + c * 64, 0, 2);
+    } else if (c == 0) {
+      __builtin_prefetch(to + scales + k * 64, 0, 2);
     }
     return UnitBytes(unit[u]) + offset + k * stride + c * 64;
   }
@@ -121,10 +121,10 @@ template <bool kNibbles, typename MakeSource>
 inline void DotOfCols(int cols, int rows, const uint8_t* const* a, MakeSource source, int outer,
                       int inner, int32_t* c, int c_stride) {
   for (int j = 0; j < cols;) {
-    if constexpr (kIntCols >= 4) {
-      if (cols - j >= 4) {
-        DotOfRows<4, kNibbles>(rows, a, source(j), outer, inner, c + j * 16, c_stride);
-        j += 4;
+    if constexpr (kIntCols >= 2) {
+      if (cols - j >= kIntCols) {
+        DotOfRows<kIntCols, kNibbles>(rows, a, source(j), outer, inner, c + j * 16, c_stride);
+        j += kIntCols;
         continue;
       }
     }
@@ -164,7 +164,7 @@ void MeasureQuery(Work& work, int row) {
 void RoundQuery(Work& work, int row) {
   const AttentionJob& job = work.job;
   MeasureQuery(work, row);
-  const V shift = Set1(kRoundShift);
+  const V shift = Set1(kCoefShift);
   for (int first = 0, g = 0; first < job.head_dim; first += kScaleChannels, ++g) {
     const int last = Smaller(first + kScaleChannels, job.head_dim);
     V sum = Zero();
@@ -220,89 +220,85 @@ void ScoresInt8(Work& work, const AttentionJob::Segment& segment) {
 }
 
 // Scores of a segment's int4 units, a group of 64 channels at a time, in three passes over its
-// units: so nothing waits for what was only just stored, and sums over lanes and divisions are
-// those of 16 units at once. In work.panel: scales, minimums and sums, each [16 units][64].
-constexpr int kGroupFloats = 16 * kScaleChannels;
+// units: largest scales, coefficients, dot products. So nothing waits for what was only just
+// stored, and sums over lanes and divisions are those of 16 units at once.
 
-// Scales relative to each unit's largest, which goes to `top` [16], and minimums as floats.
-void ExpandScales(Work& work, const AttentionJob::Segment& segment, int first, int vectors,
-                  float* top) {
-  const int dim = work.job.head_dim;
-  float* const relative = work.panel;
-  float* const low = work.panel + kGroupFloats;
-  float* const lanes = work.panel + 2 * kGroupFloats;
+// The largest scale of each unit, into `top` [16], and its inverse.
+void FindTopScales(Work& work, const AttentionJob::Segment& segment, int first, int vectors,
+                   float* top, float* inverse) {
+  float* const lanes = work.panel;
   for (int u = 0; u < segment.units; ++u) {
-    const uint16_t* const scale = HalvesAt(segment.k[u], dim * 8) + first;
-    V largest = Zero();
-    for (int j = 0; j < vectors; ++j) {
-      const V x = LoadHalf(scale + j * 16);
-      largest = Max(x, largest);
-      Store(relative + u * kScaleChannels + j * 16, x);
-      Store(low + u * kScaleChannels + j * 16, LoadHalf(scale + dim + j * 16));
-    }
-    Store(lanes + u * 16, largest);
+    StoreTopHalves(HalvesAt(segment.k[u], work.job.head_dim * 8) + first, vectors, lanes + u * 16);
   }
-  const V tops = MaxLanes16(lanes);
-  float inverse[16];
+  const V tops = JoinTopHalves(lanes);
   Store(top, tops);
   Store(inverse, Select(Less(Zero(), tops), Div(Set1(1.0f), tops), Zero()));
-  for (int u = 0; u < segment.units; ++u) {
-    const V by = Set1(inverse[u]);
-    for (int j = 0; j < vectors; ++j) {
-      float* const at = relative + u * kScaleChannels + j * 16;
-      Store(at, Mul(Load(at), by));
-    }
-  }
 }
 
 inline uint8_t* UnitCoefs(Work& work, int u, int i) {  // Four units share the place of a row.
   return CoefRow(work, u / 4 * kLoneRows + i) + u % 4 * kScaleChannels * kCoefBytes;
 }
 
-// Coefficients of a row for each unit, and the sums of query times minimum into `offset` [16].
+// Coefficients of some rows for each unit, and the sums of query times minimum into `offset`
+// [rows][16].
 template <int kVectors>
-void RoundForUnits(Work& work, int units, int row, int first, int i, float* offset) {
-  const float* const relative = work.panel;
-  const float* const low = work.panel + kGroupFloats;
-  float* const lanes = work.panel + 2 * kGroupFloats;
-  const V by = Set1(work.inverse[row][first / kScaleChannels]);
-  const V shift = Set1(kRoundShift);
-  V q[kVectors], scaled[kVectors];
-#pragma GCC unroll 4
-  for (int j = 0; j < kVectors; ++j) {
-    q[j] = Load(work.job.q[row] + first + j * 16);
-    scaled[j] = Mul(q[j], by);
+void RoundForUnits(Work& work, const AttentionJob::Segment& segment, int row, int rows, int first,
+                   const float* inverse, float (*offset)[16]) {
+  alignas(64) float scaled[kLoneRows][kScaleChannels];
+  const float* q[kLoneRows];
+  for (int i = 0; i < rows; ++i) {
+    q[i] = work.job.q[row + i] + first;
+    const V by = Set1(work.inverse[row + i][first / kScaleChannels]);
+    for (int j = 0; j < kVectors; ++j) Store(scaled[i] + j * 16, Mul(Load(q[i] + j * 16), by));
   }
-  for (int u = 0; u < units; ++u) {
-    V sum = Zero();
-    V shifted[kVectors];
+  const int dim = work.job.head_dim;
+  const V shift = Set1(kCoefShift);
+  for (int u = 0; u < segment.units; ++u) {
+    const uint16_t* const scale = HalvesAt(segment.k[u], dim * 8) + first;
+    const uint8_t* const fetch = UnitBytes(segment.v[u]) + first * 8;
+    __builtin_prefetch(UnitBytes(segment.v[u]) + dim * 8 + first, 0, 2);  // Scales.
+    const V by = Set1(inverse[u]);
+    V relative[kVectors], low[kVectors];
 #pragma GCC unroll 4
     for (int j = 0; j < kVectors; ++j) {
-      const int at = u * kScaleChannels + j * 16;
-      sum = Fma(q[j], Load(low + at), sum);
-      shifted[j] = Fma(scaled[j], Load(relative + at), shift);
+      __builtin_prefetch(fetch + j * 128, 0, 2);
+      __builtin_prefetch(fetch + j * 128 + 64, 0, 2);
+      relative[j] = Mul(LoadHalf(scale + j * 16), by);
+      low[j] = LoadHalf(scale + dim + j * 16);
     }
-    StoreCoefGroup(shifted, kVectors, UnitCoefs(work, u, i), 0);
-    Store(lanes + u * 16, sum);
+    for (int i = 0; i < rows; ++i) {
+      V sum = Mul(Load(q[i]), low[0]);
+      V shifted[kVectors];
+      shifted[0] = Fma(Load(scaled[i]), relative[0], shift);
+#pragma GCC unroll 4
+      for (int j = 1; j < kVectors; ++j) {
+        sum = Fma(Load(q[i] + j * 16), low[j], sum);
+        shifted[j] = Fma(Load(scaled[i] + j * 16), relative[j], shift);
+      }
+      StoreCoefGroup(shifted, kVectors, UnitCoefs(work, u, i), 0);
+      Store(work.panel + (i * 16 + u) * 16, sum);
+    }
   }
-  Store(offset, SumLanes16(lanes));
+  for (int i = 0; i < rows; ++i) Store(offset[i], SumLanes16(work.panel + i * 256));
 }
 
 // Dot products of the units with the coefficients of kRows rows, into the rows' scores.
 template <int kRows, int kVectors>
 __attribute__((noinline)) void DotUnits(Work& work, const AttentionJob::Segment& segment, int row,
                                         int first, const float* top, const float (*offset)[16]) {
+  float by[kRows][16];
+#pragma GCC unroll 6
+  for (int i = 0; i < kRows; ++i) {
+    Store(by[i], Mul(Set1(work.unit[row + i][first / kScaleChannels]), Load(top)));
+  }
   for (int u = 0; u < segment.units; ++u) {
     const uint8_t* const bytes = UnitBytes(segment.k[u]) + first * 8;
-    const uint8_t* const fetch = UnitBytes(segment.v[u]) + first * 8;
-    __builtin_prefetch(UnitBytes(segment.v[u]) + work.job.head_dim * 8 + first, 0, 2);  // Scales.
     const uint8_t* const coefs = UnitCoefs(work, u, 0);
     Sums sum[kRows][2];
 #pragma GCC unroll 6
     for (int i = 0; i < kRows; ++i) sum[i][0] = sum[i][1] = ZeroSums();
 #pragma GCC unroll 8
     for (int k = 0; k < kVectors * 2; ++k) {
-      __builtin_prefetch(fetch + k * 64, 0, 2);
       const Bytes low = LoadLowNibbles(bytes + k * 64);
       const Bytes high = LoadHighNibbles(bytes + k * 64);
 #pragma GCC unroll 6
@@ -316,8 +312,7 @@ __attribute__((noinline)) void DotUnits(Work& work, const AttentionJob::Segment&
     for (int i = 0; i < kRows; ++i) {
       float* const p = PRow(work, row + i) + (segment.first_unit + u) * 16;
       const V x = ToFloat(Total(sum[i][1], Total(sum[i][0], ZeroInts())));
-      const V unit = Set1(work.unit[row + i][first / kScaleChannels] * top[u]);
-      const V part = Fma(x, unit, Set1(offset[i][u]));
+      const V part = Fma(x, Set1(by[i][u]), Set1(offset[i][u]));
       Store(p, first == 0 ? part : Add(Load(p), part));
     }
   }
@@ -325,15 +320,13 @@ __attribute__((noinline)) void DotUnits(Work& work, const AttentionJob::Segment&
 
 template <int kVectors>
 void ScoresOfChannels(Work& work, const AttentionJob::Segment& segment, int first) {
-  float top[16];
-  ExpandScales(work, segment, first, kVectors, top);
+  float top[16], inverse[16];
+  FindTopScales(work, segment, first, kVectors, top, inverse);
   float offset[kLoneRows][16];
   for (int r = 0; r < segment.rows; r += kLoneRows) {
     const int row = segment.first_row + r;
     const int rows = Smaller(kLoneRows, segment.rows - r);
-    for (int i = 0; i < rows; ++i) {
-      RoundForUnits<kVectors>(work, segment.units, row + i, first, i, offset[i]);
-    }
+    RoundForUnits<kVectors>(work, segment, row, rows, first, inverse, offset);
     if constexpr (kLoneRows >= 6) {
       if (rows == 6) DotUnits<6, kVectors>(work, segment, row, first, top, offset);
       if (rows == 5) DotUnits<5, kVectors>(work, segment, row, first, top, offset);
@@ -366,69 +359,129 @@ void ScoresInt4(Work& work, const AttentionJob::Segment& segment) {
   }
 }
 
-// x in the lanes of tokens t .. t + 15 that a row sees, else 0.
-inline V Seen(const AttentionJob& job, int row, int t, V x) {
-  if (job.begin[row] <= t && t + 16 <= job.end[row]) return x;
-  const int begin = Smaller(Larger(job.begin[row] - t, 0), 16);
-  const int end = Smaller(Larger(job.end[row] - t, 0), 16);
-  return Select(begin < end ? Lanes(begin, end) : Lanes(0, 0), x, Zero());
+// Scales, then minimums, of a segment's tokens as floats, [16 units][16] each, into work.panel.
+// `scales` is in bytes from a unit's begin, minimums lie `minimums` behind them.
+template <bool kNibbles>
+void ExpandTokenScales(Work& work, const AttentionJob::Segment& segment, int scales, int minimums) {
+  for (int u = 0; u < segment.units; ++u) {
+    const uint16_t* const from = HalvesAt(segment.v[u], scales);
+    Store(work.panel + u * 16, LoadHalf(from));
+    if constexpr (kNibbles) {
+      Store(work.panel + AttentionJob::kTokens + u * 16,
+            LoadHalf(HalvesAt(segment.v[u], scales + minimums)));
+    }
+  }
 }
 
-// Coefficients of one group of channels: weight times scale of each token. `scales` is in bytes
-// from a unit's begin, minimums lie `minimums` behind them.
+// The units [begin, end) of a segment, all tokens of which a row sees, and the lanes that it sees
+// of one of the others.
+struct WholeUnits {
+  int begin, end;
+};
+inline WholeUnits WholeUnitsOf(const AttentionJob& job, const AttentionJob::Segment& segment,
+                               int row) {
+  const int begin = Larger((job.begin[row] + 15) / 16 - segment.first_unit, 0);
+  const int end = Smaller(job.end[row] / 16 - segment.first_unit, segment.units);
+  return {begin, Larger(begin, end)};
+}
+inline Mask SeenLanes(const AttentionJob& job, int row, int t) {
+  const int begin = Smaller(Larger(job.begin[row] - t, 0), 16);
+  const int end = Smaller(Larger(job.end[row] - t, 0), 16);
+  return begin < end ? Lanes(begin, end) : Lanes(0, 0);
+}
+
+// Adds a segment to a row's largest weight times scale, and to the sum of what is no product of
+// nibbles: weights times minimums, of int8 the weights (to see what is no number). What is stale
+// may be no number either: the results are chosen from, not the factors.
+template <bool kNibbles>
+void MeasureWeights(Work& work, const AttentionJob::Segment& segment, int row, V* largest, V* low) {
+  const AttentionJob& job = work.job;
+  const float* const p = PRow(work, row) + segment.first_unit * 16;
+  const WholeUnits whole = WholeUnitsOf(job, segment, row);
+  V most = *largest;
+  V sum = *low;
+  const auto edge = [&](int u) {
+    const Mask seen = SeenLanes(job, row, (segment.first_unit + u) * 16);
+    const V x = Load(p + u * 16);
+    const V weight = Mul(x, Load(work.panel + u * 16));
+    const V minimum = Load(work.panel + AttentionJob::kTokens + u * 16);
+    most = Select(seen, Max(weight, most), most);
+    sum = Select(seen, kNibbles ? Fma(x, minimum, sum) : Add(sum, weight), sum);
+  };
+  for (int u = 0; u < Smaller(whole.begin, segment.units); ++u) edge(u);
+  for (int u = whole.begin; u < whole.end; ++u) {
+    const V x = Load(p + u * 16);
+    const V weight = Mul(x, Load(work.panel + u * 16));
+    const V minimum = Load(work.panel + AttentionJob::kTokens + u * 16);
+    most = Max(weight, most);
+    sum = kNibbles ? Fma(x, minimum, sum) : Add(sum, weight);
+  }
+  for (int u = whole.end; u < segment.units; ++u) edge(u);
+  *largest = most;
+  *low = sum;
+}
+
+// Coefficients of one group of channels: weight times scale of each token, 0 where a row does not
+// see it. Of int8, sums start at -128 times theirs.
+template <bool kNibbles>
+void StoreWeights(Work& work, const AttentionJob::Segment& segment, int row) {
+  const AttentionJob& job = work.job;
+  const float* const p = PRow(work, row) + segment.first_unit * 16;
+  const WholeUnits whole = WholeUnitsOf(job, segment, row);
+  const V by = Set1(work.inverse[row][0]);
+  const V shift = Set1(kCoefShift);
+  for (int u = 0; u < segment.units; u += 4) {
+    const int count = Smaller(4, segment.units - u);
+    V shifted[4];
+    if (whole.begin <= u && u + count <= whole.end && count == 4) {
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) {
+        const V weight = Mul(Load(p + (u + k) * 16), Load(work.panel + (u + k) * 16));
+        shifted[k] = Fma(weight, by, shift);
+      }
+    } else {
+      for (int k = 0; k < count; ++k) {
+        const Mask seen = SeenLanes(job, row, (segment.first_unit + u + k) * 16);
+        const V weight = Mul(Load(p + (u + k) * 16), Load(work.panel + (u + k) * 16));
+        shifted[k] = Fma(Select(seen, weight, Zero()), by, shift);
+      }
+    }
+    StoreCoefGroup(shifted, count, CoefRow(work, row), (segment.first_unit + u) * 16);
+  }
+  if constexpr (!kNibbles) {
+    const int32_t total = SumCoefs(CoefRow(work, row), segment.first_unit * 16, segment.units * 16);
+    work.start[row][0] -= 128 * total;
+  }
+}
+
 template <bool kNibbles>
 void RoundWeights(Work& work, int scales, int minimums) {
   const AttentionJob& job = work.job;
-  V largest[AttentionJob::kRows];
+  V largest[AttentionJob::kRows];  // Weights and scales are not negative.
   V low[AttentionJob::kRows];
   for (int r = 0; r < job.rows; ++r) largest[r] = low[r] = Zero();
   for (int i = 0; i < job.segments; ++i) {
     const AttentionJob::Segment& segment = job.segment[i];
-    for (int u = 0; u < segment.units; ++u) {
-      const int t = (segment.first_unit + u) * 16;
-      const V scale = LoadHalf(HalvesAt(segment.v[u], scales));
-      const V minimum = kNibbles ? LoadHalf(HalvesAt(segment.v[u], scales + minimums)) : Zero();
-      for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
-        // What is stale may be no number: the products are chosen from, not the factors.
-        const V p = Load(PRow(work, row) + t);
-        largest[row] = AbsMax(largest[row], Seen(job, row, t, Mul(p, scale)));
-        if constexpr (kNibbles) low[row] = Add(low[row], Seen(job, row, t, Mul(p, minimum)));
-      }
+    ExpandTokenScales<kNibbles>(work, segment, scales, minimums);
+    for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
+      MeasureWeights<kNibbles>(work, segment, row, largest + row, low + row);
     }
   }
   for (int r = 0; r < job.rows; ++r) {
     const float top = MaxLanes(largest[r]);
-    work.unit[r][0] = top * (1.0f / kCoefMax);
-    work.inverse[r][0] = top > kLeastMagnitude ? kCoefMax / top : 0.0f;
-    work.offset[r] = SumLanes(low[r]);
-    largest[r] = Zero();  // From here on: the sum of the coefficients.
+    const float sum = SumLanes(low[r]);
+    const bool sound = sum - sum == 0.0f;  // A finite number.
+    work.unit[r][0] = sound ? top * (1.0f / kCoefMax) : sum - sum;
+    work.inverse[r][0] = sound && top > kLeastMagnitude ? kCoefMax / top : 0.0f;
+    work.offset[r] = sum;
+    work.start[r][0] = 0;
   }
-  const V shift = Set1(kRoundShift);
   for (int i = 0; i < job.segments; ++i) {
     const AttentionJob::Segment& segment = job.segment[i];
-    for (int u = 0; u < segment.units; u += 4) {
-      const int count = Smaller(4, segment.units - u);
-      const int first = (segment.first_unit + u) * 16;
-      V scale[4];
-      for (int k = 0; k < count; ++k) scale[k] = LoadHalf(HalvesAt(segment.v[u + k], scales));
-      for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
-        const V by = Set1(work.inverse[row][0]);
-        V shifted[4];
-        for (int k = 0; k < count; ++k) {
-          const int t = first + k * 16;
-          const V weight = Seen(job, row, t, Mul(Load(PRow(work, row) + t), scale[k]));
-          shifted[k] = Fma(weight, by, shift);
-          largest[row] = Add(largest[row], Sub(shifted[k], shift));
-        }
-        StoreCoefGroup(shifted, count, CoefRow(work, row), first);
-      }
+    if (job.segments > 1) ExpandTokenScales<kNibbles>(work, segment, scales, minimums);
+    for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
+      StoreWeights<kNibbles>(work, segment, row);
     }
-  }
-  for (int r = 0; r < job.rows; ++r) {
-    const float total = SumLanes(largest[r]);  // Exact: below 2^24.
-    const bool sound = total == total;
-    work.start[r][0] = sound && !kNibbles ? static_cast<int32_t>(-128.0f * total) : 0;
-    if (!sound) work.unit[r][0] = total;
   }
 }
 
@@ -470,8 +523,7 @@ void ValuesInt(Work& work) {
                             first * 4 + j * 64,
                             dim * 4,
                             (kNibbles ? first * 8 : first * 16) + j * 64,
-                            dim * 8 + first * 2,
-                            dim * 10 + first * 2};
+                            dim * (j < 2 ? 8 : 10) + first * 2};
             },
             segment.units, kNibbles ? 2 : 4, sums + row * kScaleChannels, kScaleChannels);
       }

@@ -29,8 +29,10 @@ inline void StoreInts(int32_t* p, Ints v) {
 inline Ints ZeroInts() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 inline V ToFloat(Ints v) { return {_mm256_cvtepi32_ps(v.lo), _mm256_cvtepi32_ps(v.hi)}; }
 
+constexpr float kCoefShift = kRoundShift;
+
 inline void StoreCoefs(V shifted, uint8_t* row, int at) {
-  const __m256i shift = _mm256_castps_si256(_mm256_set1_ps(kRoundShift));
+  const __m256i shift = _mm256_castps_si256(_mm256_set1_ps(kCoefShift));
   const __m256i lo = _mm256_sub_epi32(_mm256_castps_si256(shifted.lo), shift);
   const __m256i hi = _mm256_sub_epi32(_mm256_castps_si256(shifted.hi), shift);
   const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(lo, hi), 0xD8);
@@ -39,11 +41,32 @@ inline void StoreCoefs(V shifted, uint8_t* row, int at) {
 inline void StoreCoefGroup(const V* shifted, int vectors, uint8_t* row, int at) {
   for (int i = 0; i < vectors; ++i) StoreCoefs(shifted[i], row, at + i * 16);
 }
+inline int32_t SumCoefs(const uint8_t* row, int at, int count) {
+  const __m256i one = _mm256_set1_epi16(1);
+  __m256i sum = _mm256_setzero_si256();
+  for (int i = at; i < at + count; i += 16) {
+    const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + 2 * i));
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(x, one));
+  }
+  int32_t lane[8];
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(lane), sum);
+  int32_t total = 0;
+  for (const int32_t x : lane) total += x;
+  return total;
+}
 inline Coef LoadCoef(const uint8_t* row, int quad) {
   long long four;
   __builtin_memcpy(&four, row + 8 * quad, sizeof four);
   return _mm256_set1_epi64x(four);
 }
+
+// As in int_dot_scalar.inl.
+inline void StoreTopHalves(const uint16_t* p, int vectors, float* lanes) {
+  V largest = LoadHalf(p);
+  for (int j = 1; j < vectors; ++j) largest = Max(LoadHalf(p + j * 16), largest);
+  Store(lanes, largest);
+}
+inline V JoinTopHalves(const float* lanes) { return MaxLanes16(lanes); }
 
 inline Bytes Widen(__m128i a, __m128i b, __m128i c, __m128i d) {
   return {{_mm256_cvtepu8_epi16(a), _mm256_cvtepu8_epi16(b), _mm256_cvtepu8_epi16(c),

@@ -32,9 +32,11 @@ inline V ToFloat(Ints v) {
   return f;
 }
 
+constexpr float kCoefShift = kRoundShift;  // What StoreCoefs takes off again.
+
 inline void StoreCoefs(V shifted, uint8_t* row, int at) {
   for (int i = 0; i < 16; ++i) {
-    const uint32_t bits = BitsOfFloat(shifted.lane[i]) - BitsOfFloat(kRoundShift);
+    const uint32_t bits = BitsOfFloat(shifted.lane[i]) - BitsOfFloat(kCoefShift);
     const int16_t value = static_cast<int16_t>(static_cast<int32_t>(bits));
     __builtin_memcpy(row + 2 * (at + i), &value, sizeof value);
   }
@@ -42,11 +44,30 @@ inline void StoreCoefs(V shifted, uint8_t* row, int at) {
 inline void StoreCoefGroup(const V* shifted, int vectors, uint8_t* row, int at) {
   for (int i = 0; i < vectors; ++i) StoreCoefs(shifted[i], row, at + i * 16);
 }
+// Sum of the coefficients at .. at + count - 1.
+inline int32_t SumCoefs(const uint8_t* row, int at, int count) {
+  int32_t total = 0;
+  for (int i = at; i < at + count; ++i) {
+    int16_t value;
+    __builtin_memcpy(&value, row + 2 * i, sizeof value);
+    total += value;
+  }
+  return total;
+}
 inline Coef LoadCoef(const uint8_t* row, int quad) {
   Coef coef;
   __builtin_memcpy(coef.value, row + 8 * quad, sizeof coef.value);
   return coef;
 }
+
+// Lanes of which JoinTopHalves of 16 such makes the largest of `vectors` times 16 halves, none of
+// them negative, for each.
+inline void StoreTopHalves(const uint16_t* p, int vectors, float* lanes) {
+  V largest = LoadHalf(p);
+  for (int j = 1; j < vectors; ++j) largest = Max(LoadHalf(p + j * 16), largest);
+  Store(lanes, largest);
+}
+inline V JoinTopHalves(const float* lanes) { return MaxLanes16(lanes); }
 
 inline Bytes LoadBytes(const uint8_t* p) {
   Bytes b;
