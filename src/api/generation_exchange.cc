@@ -72,7 +72,7 @@ std::optional<ApiError> GenerationExchange::CheckLengths() const {
     // Without max_tokens there must be room for one token.
     const uint64_t completion = parameters.max_tokens.value_or(1);
     if (prompt.tokens.size() + completion > context) {
-      return ContextLengthExceeded(context, prompt.tokens.size(), completion, input_.where);
+      return model_->TooLong(prompt.tokens.size(), completion, input_.where);
     }
     if (prompt.tokens.size() + parameters.sequence.min_new_tokens > context) {
       return BadField("min_tokens", "'min_tokens' is {}, but the context has room for {} tokens",

@@ -73,11 +73,14 @@ std::shared_ptr<Pending> Begin(ApiService& service, const char* route,
   return std::make_shared<Pending>(Pending{service, route, std::move(model), std::move(exchange)});
 }
 
+// Whose key it is; it was checked before the handler ran.
+uint32_t TenantOf(const Pending& pending) {
+  return pending.service.TenantOf(pending.exchange->request()).value_or(0);
+}
+
 // The name of everything that the asking key may see.
 BlockHash RootFor(const Pending& pending, const std::string& cache_salt) {
-  // The key was checked before the handler ran.
-  const uint32_t tenant = pending.service.TenantOf(pending.exchange->request()).value_or(0);
-  return pending.model->root(pending.service.SaltOf(tenant, cache_salt));
+  return pending.model->root(pending.service.SaltOf(TenantOf(pending), cache_salt));
 }
 
 // The tokens that a prompt in a request stands for; longer than any context they are cut.
@@ -113,11 +116,6 @@ ApiError Refused(int status, const char* code, std::string message) {
   return error;
 }
 
-// Unix time of a moment on the engine's clock.
-int64_t UnixTimeOf(const ApiService& service, TimeUs moment, TimeUs now) {
-  return service.UnixTime() + (moment - now) / 1'000'000;
-}
-
 Json UsageJson(const KvUsage& usage) {
   Json json;
   json["total_bytes"] = usage.total;
@@ -139,12 +137,12 @@ Json EntryJson(const Pending& pending, const KvAnswer& answer, size_t index) {
   json["tokens"] = entry.tokens;
   json["bytes"] = entry.bytes;
   json["uses"] = entry.uses;
-  json["last_used_at"] = UnixTimeOf(pending.service, entry.last_use, answer.now);
+  json["last_used_at"] = pending.service.UnixTimeOf(entry.last_use, answer.now);
   json["idle_s"] = static_cast<double>(std::max<TimeUs>(0, answer.now - entry.last_use)) / 1e6;
   json["in_use"] = entry.busy;
   json["pinned"] = entry.pinned;
   if (entry.pinned_until != 0) {
-    json["pin_expires_at"] = UnixTimeOf(pending.service, entry.pinned_until, answer.now);
+    json["pin_expires_at"] = pending.service.UnixTimeOf(entry.pinned_until, answer.now);
   }
   if (index < answer.tokens.size()) {
     const std::vector<TokenId>& tokens = answer.tokens[index];
@@ -176,21 +174,22 @@ std::optional<ApiError> FormatPin(const Pending& pending, const KvAnswer& answer
                      "Nothing of it is cached: send a request with this prompt first, then pin it");
     case KvPinOutcome::kOverLimit:
       return Refused(409, "pin_limit",
-                     fmt::format("All pins together may keep {} blocks; this one needs {}, and "
-                                 "others have the rest",
+                     fmt::format("Your pins may keep {} blocks together, half of what pins of "
+                                 "other keys leave; this one has {}. Unpin something first",
                                  pin.limit, pin.blocks));
     case KvPinOutcome::kTooMany:
-      return Refused(409, "too_many_pins",
-                     fmt::format("There are {} pins already; unpin one first", kMostPins));
+      return Refused(409, "too_many_pins", "You have too many pins already; unpin one first");
     case KvPinOutcome::kUnsupported:
-      return Refused(400, "unsupported", "The KV strategy of this server does not keep pins");
+      return Refused(400, "unsupported",
+                     "This server keeps no pins: they are single blocks of a prompt, which only "
+                     "--kv-strategy paged has");
   }
   Json& json = *out;
   json["object"] = "kv.pin";
   json["hash"] = ToHex(pin.hash);
   json["tokens"] = pin.tokens;
   json["blocks"] = pin.blocks;
-  json["expires_at"] = UnixTimeOf(pending.service, answer.pinned_until, answer.now);
+  json["expires_at"] = pending.service.UnixTimeOf(answer.pinned_until, answer.now);
   json["ttl_s"] = static_cast<double>(answer.pinned_until - answer.now) / 1e6;
   return std::nullopt;
 }
@@ -242,6 +241,7 @@ void HandleKvPin(ApiService& service, std::shared_ptr<HttpExchange> exchange) {
   query.root = RootFor(*pending, request.cache_salt);
   query.hash = request.hash;
   query.ttl_us = request.ttl_us;
+  query.owner = TenantOf(*pending);
   Ask(pending, std::move(query), FormatPin);
 }
 

@@ -80,6 +80,19 @@ std::optional<ApiError> RenderPrompt(const ServedModel& model, const ChatPromptI
   return std::nullopt;
 }
 
+ApiError ServedModel::TooLong(uint64_t prompt_tokens, uint64_t completion_tokens,
+                              std::string_view where, bool at_least) const {
+  ApiError error =
+      ContextLengthExceeded(context_tokens, prompt_tokens, completion_tokens, where, at_least);
+  if (unlimited_context_tokens > 0) {
+    error.message += fmt::format(
+        " It is this server's KV memory that holds no more; the model itself has a context of {} "
+        "tokens.",
+        unlimited_context_tokens);
+  }
+  return error;
+}
+
 std::optional<ApiError> CheckTextLength(const ServedModel& model, std::string_view text,
                                         std::optional<uint32_t> max_tokens,
                                         std::string_view where) {
@@ -98,7 +111,7 @@ std::optional<ApiError> CheckTextLength(const ServedModel& model, std::string_vi
       longest;
   const uint64_t completion = max_tokens.value_or(1);
   if (least + completion <= model.context_tokens) return std::nullopt;
-  return ContextLengthExceeded(model.context_tokens, least, completion, where, /*at_least=*/true);
+  return model.TooLong(least, completion, where, /*at_least=*/true);
 }
 
 }  // namespace kvasir

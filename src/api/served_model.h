@@ -31,10 +31,15 @@ struct ServedModel {
   std::function<BlockHash(const std::string& salt)> root;
   uint32_t vocab_size = 0;  // Rows of logits.
   uint32_t context_tokens = 0;
+  // The model's own context where the KV memory holds no sequence of that length; 0: it does.
+  uint32_t unlimited_context_tokens = 0;
   uint32_t block_tokens = 0;
   std::string fingerprint;  // Changes when answers may: build and model.
 
   SchemaContext schema_context() const;
+  // ContextLengthExceeded of this model, and whether it is its memory that sets the limit.
+  ApiError TooLong(uint64_t prompt_tokens, uint64_t completion_tokens, std::string_view where,
+                   bool at_least = false) const;
 };
 
 // Renders a chat prompt; with continue_final_message it ends right after that message's content.

@@ -55,6 +55,18 @@ ApiService::ApiService(Options options)
   for (const std::string& key : options_.api_keys) key_digests_.push_back(DigestOfText(key));
 }
 
+int64_t ApiService::UnixTimeOf(TimeUs moment, TimeUs now) {
+  // The wall clock tells whole seconds, so that a difference taken anew each time would wander by
+  // one. Only where it is further off is it another time of day.
+  constexpr TimeUs kSecond = 1'000'000;
+  const TimeUs fresh = UnixTime() * kSecond + kSecond / 2 - now;
+  TimeUs known = engine_to_unix_us_.load();
+  while (known == 0 || std::abs(fresh - known) > 2 * kSecond) {
+    if (engine_to_unix_us_.compare_exchange_weak(known, fresh)) known = fresh;
+  }
+  return (moment + known) / kSecond;
+}
+
 std::vector<HttpRoute> ApiService::Routes() {
   return {
       Route("POST", "/v1/chat/completions", true, HandleChatCompletion),

@@ -75,6 +75,9 @@ class ApiService {
   std::tm LocalTime() const;
   int64_t started_at() const { return started_at_; }  // Unix time, as the next.
   int64_t UnixTime() const { return static_cast<int64_t>(options_.wall_clock()); }
+  // The Unix time of a moment of the engine's clock, on which it is `now`. The same for the same
+  // moment whenever it is asked for, unless the wall clock was set.
+  int64_t UnixTimeOf(TimeUs moment, TimeUs now);
 
   // Replies, counts and logs. `route` is the metrics' label: the path's pattern.
   void Reply(HttpExchange& exchange, std::string_view route, int status, std::string body);
@@ -95,6 +98,7 @@ class ApiService {
   std::atomic<bool> draining_{false};
   std::atomic<const HttpServer*> http_server_{nullptr};
   std::atomic<uint64_t> random_counter_;
+  std::atomic<TimeUs> engine_to_unix_us_{0};  // Wall clock minus engine's, as first compared.
   ApiMetrics metrics_;
   mutable Mutex mutex_;
   std::shared_ptr<const ServedModel> model_ KV_GUARDED_BY(mutex_);

@@ -65,6 +65,26 @@ TEST(ApiService, ModelNames) {
   EXPECT_FALSE(ApiService(std::move(any)).CheckModelName("three").has_value());
 }
 
+TEST(ApiService, AMomentHasOneUnixTime) {
+  ApiService::Options options = TestOptions();
+  // A wall clock of whole seconds beside an engine's clock of microseconds.
+  TimeUs wall_us = 1'700'000'000'900'000;
+  options.wall_clock = [&] { return static_cast<std::time_t>(wall_us / 1'000'000); };
+  ApiService service(std::move(options));
+  TimeUs now = 5'000'000;
+  const TimeUs moment = 605'300'000;
+  const int64_t told = service.UnixTimeOf(moment, now);
+  EXPECT_LE(std::abs(told - 1'700'000'601), 1);
+  for (int i = 0; i < 50; ++i) {
+    now += 70'000;
+    wall_us += 70'000;
+    EXPECT_EQ(service.UnixTimeOf(moment, now), told) << i;
+  }
+  // The clock is set: what is told follows it.
+  wall_us += 3'600'000'000;
+  EXPECT_LE(std::abs(service.UnixTimeOf(moment, now) - told - 3600), 1);
+}
+
 TEST(ApiService, RejectionsAreLogged) {
   std::vector<std::string> lines;
   ApiService::Options options = TestOptions();

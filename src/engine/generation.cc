@@ -18,6 +18,13 @@ StatusOr<std::unique_ptr<Generation>> Generation::Start(LoadedModel& model,
                                                         std::vector<TokenId> prompt,
                                                         SequenceOptions options,
                                                         Speculation speculate) {
+  if (model.memory_limits_context() && prompt.size() >= model.context_tokens()) {
+    return InvalidArgument(
+        "the prompt has {} tokens, the KV memory holds sequences of {} (the model's context is "
+        "{}): "
+        "it needs more memory, or a smaller KV type",
+        prompt.size(), model.context_tokens(), model.config().context_length);
+  }
   KV_ASSIGN_OR_RETURN(
       std::unique_ptr<Sequence> sequence,
       Sequence::Create(model.text().tokenizer(), model.config().vocab_size, model.context_tokens(),

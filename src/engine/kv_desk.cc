@@ -93,9 +93,9 @@ bool KvDesk::List(const KvListQuery& query, KvAnswer* answer) {
 }
 
 void KvDesk::Pin(const KvPinQuery& query, KvAnswer* answer) {
-  answer->pin = query.hash.has_value()
-                    ? kv_.PinCached(query.root, *query.hash, answer->pinned_until)
-                    : kv_.PinCached(query.root, query.tokens, answer->pinned_until);
+  const KvPinTerms terms(answer->pinned_until, query.owner);
+  answer->pin = query.hash.has_value() ? kv_.PinCached(query.root, *query.hash, terms)
+                                       : kv_.PinCached(query.root, query.tokens, terms);
 }
 
 // A pin may end inside a block that goes on with other tokens, so that its name cannot be computed

@@ -31,6 +31,7 @@ struct KvPinQuery {
   std::vector<TokenId> tokens;
   std::optional<BlockHash> hash;
   TimeUs ttl_us = 0;
+  uint32_t owner = 0;  // KvPinTerms.
 };
 // The pin of that name, or the one that ends deepest in `tokens`.
 struct KvUnpinQuery {

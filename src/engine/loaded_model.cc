@@ -40,17 +40,21 @@ StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& co
   const uint64_t bytes = options.kv_bytes != 0 ? options.kv_bytes
                                                : std::min(wanted_blocks * block_bytes + tail_bytes,
                                                           options.kv_bytes_cap);
+  const std::string tails = tail_bytes == 0
+                                ? std::string()
+                                : fmt::format(" ({} of them for the newest keys of {} sequences)",
+                                              tail_bytes, options.max_sequences);
   const uint64_t block_room = bytes > tail_bytes ? bytes - tail_bytes : 0;
   const uint64_t blocks = std::min<uint64_t>(block_room / block_bytes, UINT32_MAX - 1);
   if (blocks < 1 + spare) {
-    return InvalidArgument("KV memory of {} bytes is too small; this model needs at least {}",
-                           bytes, (1 + spare) * block_bytes + tail_bytes);
+    return InvalidArgument("KV memory of {} bytes is too small; this model needs at least {}{}",
+                           bytes, (1 + spare) * block_bytes + tail_bytes, tails);
   }
   const uint64_t most_context = (blocks - spare) * block_tokens;
   if (options.context_tokens > most_context) {
-    return InvalidArgument("a context of {} tokens needs {} bytes of KV memory, there are {}",
+    return InvalidArgument("a context of {} tokens needs {} bytes of KV memory{}, there are {}",
                            options.context_tokens, sequence_blocks * block_bytes + tail_bytes,
-                           bytes);
+                           tails, bytes);
   }
   return KvSize{static_cast<uint32_t>(blocks),
                 static_cast<uint32_t>(std::min(wanted_context, most_context))};
@@ -101,6 +105,8 @@ Status LoadedModel::CreateKv(const LoadedModelOptions& options) {
   cache.evict = options.kv_evict;
   cache.max_sequences = options.max_sequences;
   cache.max_sequence_tokens = size.context_tokens;
+  memory_limits_context_ =
+      options.context_tokens == 0 && size.context_tokens < config_.context_length;
   KV_ASSIGN_OR_RETURN(kv_, KvCache::Create(cache));
   return OkStatus();
 }

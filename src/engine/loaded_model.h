@@ -63,6 +63,8 @@ class LoadedModel {
   // What the Generations of this model have learned of its speed.
   StepTimes& step_times() { return step_times_; }
   uint32_t context_tokens() const { return kv_->max_sequence_tokens(); }
+  // The KV memory holds no longer sequence, though model and options would allow one.
+  bool memory_limits_context() const { return memory_limits_context_; }
 
   // The name of the empty prefix for a tenant; KV of tenants with different salts never meets.
   BlockHash Root(const std::string& tenant_salt) const;
@@ -79,6 +81,7 @@ class LoadedModel {
   std::unique_ptr<CpuModelRunner> runner_;  // Refers to weights_ and team_.
   std::unique_ptr<KvCache> kv_;
   StepTimes step_times_;
+  bool memory_limits_context_ = false;
 };
 
 }  // namespace kvasir

@@ -12,9 +12,9 @@ uint32_t KvListing::CachedTokens(const BlockHash&, const BlockHash&, std::span<T
   return 0;
 }
 
-KvPin KvListing::PinCached(const BlockHash&, std::span<const TokenId>, TimeUs) { return {}; }
+KvPin KvListing::PinCached(const BlockHash&, std::span<const TokenId>, KvPinTerms) { return {}; }
 
-KvPin KvListing::PinCached(const BlockHash&, const BlockHash&, TimeUs) { return {}; }
+KvPin KvListing::PinCached(const BlockHash&, const BlockHash&, KvPinTerms) { return {}; }
 
 bool KvListing::UnpinCached(const BlockHash&, const BlockHash&) { return false; }
 

@@ -47,8 +47,8 @@ struct KvCleared {
 enum class KvPinOutcome : uint8_t {
   kPinned,
   kNotCached,    // Nothing of it is in the cache.
-  kOverLimit,    // Pins would keep more than half of the blocks.
-  kTooMany,      // kMostPins are in force.
+  kOverLimit,    // The owner's pins would keep more than its share of the blocks.
+  kTooMany,      // The owner has its share of kMostPins already.
   kUnsupported,  // The strategy has no pins.
 };
 
@@ -57,10 +57,19 @@ struct KvPin {
   BlockHash hash;       // Of the last block that is kept: names the pin.
   uint32_t tokens = 0;  // Kept: the longest cached prefix of what was asked for.
   uint32_t blocks = 0;  // Of group 0, on the pin's path; kOverLimit: that it would need.
-  uint32_t limit = 0;   // Blocks of group 0 that all pins together may keep.
+  uint32_t limit = 0;   // Blocks of group 0 that the owner's pins together may keep.
 };
 
 inline constexpr uint32_t kMostPins = 256;
+
+// How long a pin is in force, and whose it is (the number of a key, say): owners have shares of
+// what pins may keep, whatever roots they use. All pins of one root have one owner, the first.
+struct KvPinTerms {
+  KvPinTerms(TimeUs until_time, uint32_t owner_number = 0)
+      : until(until_time), owner(owner_number) {}
+  TimeUs until;
+  uint32_t owner;
+};
 
 class KvListing {
  public:
@@ -78,12 +87,15 @@ class KvListing {
   // The tokens of one listed entry, at most out.size(); 0 when it is cached no more.
   virtual uint32_t CachedTokens(const BlockHash& root, const BlockHash& hash,
                                 std::span<TokenId> out) const;
-  // Keeps the longest cached prefix of `tokens`, or the block of that name and all before it, until
-  // `until`, or sets the time of the pin that is there. Pins outlive EvictAll and ClearCached. All
-  // together keep at most half of the blocks; beyond that they refuse, and a sequence that is alone
-  // and cannot go on breaks them (counted), so that they never stop the service. O(tokens).
-  virtual KvPin PinCached(const BlockHash& root, std::span<const TokenId> tokens, TimeUs until);
-  virtual KvPin PinCached(const BlockHash& root, const BlockHash& hash, TimeUs until);
+  // Keeps the longest cached prefix of `tokens`, or the block of that name and all before it, for
+  // the time given, or sets the time of the pin that is there. Pins outlive EvictAll and
+  // ClearCached. All together keep at most half of the blocks, those of one owner at most half of
+  // what others leave of that, so that something is left for everybody; the same goes for their
+  // number, of kMostPins.
+  // Beyond that they are refused, and a sequence that is alone and cannot go on breaks them
+  // (counted), so that they never stop the service. O(tokens).
+  virtual KvPin PinCached(const BlockHash& root, std::span<const TokenId> tokens, KvPinTerms terms);
+  virtual KvPin PinCached(const BlockHash& root, const BlockHash& hash, KvPinTerms terms);
   // Ends the pin of that name, whose blocks then are like others. False when there is none.
   virtual bool UnpinCached(const BlockHash& root, const BlockHash& hash);
   // Drops what no running sequence or pin needs of `root`, in pages that look at `most` blocks.

@@ -150,7 +150,7 @@ TEST(KvEvictAllocation, NoPolicyAllocates) {
       (*cache)->Commit(id, std::span(prompt).last(left));
       (*cache)->Close(id);
       (*cache)->AdvanceTo(now);
-      const KvPin pin = (*cache)->PinCached(BlockHash{}, prompt, now + 15);
+      const KvPin pin = (*cache)->PinCached(BlockHash{}, prompt, now + 9);
       KV_CHECK(pin.outcome == KvPinOutcome::kPinned);
     };
     run(0, 0);

@@ -72,6 +72,7 @@ PagedKvCache::PagedKvCache(const Options& options, std::vector<std::unique_ptr<G
   path_.reserve(size_t{capacity} + 1);
   request_.reserve(size_t{capacity} + 1);
   pins_.reserve(kMostPins);
+  pin_shares_.reserve(size_t{kMostPins} + 1);
   for (const auto& group : groups_) pins_of_.emplace_back(group->pool.block_count(), 0);
   for (uint32_t i = options.max_sequences; i > 0; --i) free_slots_.push_back(i - 1);
   for (uint32_t i = 0; i < options.max_sequences; ++i) {

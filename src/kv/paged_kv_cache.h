@@ -62,8 +62,9 @@ class PagedKvCache final : public KvCache {
                     std::span<KvCachedEntry> out) const override;
   uint32_t CachedTokens(const BlockHash& root, const BlockHash& hash,
                         std::span<TokenId> out) const override;
-  KvPin PinCached(const BlockHash& root, std::span<const TokenId> tokens, TimeUs until) override;
-  KvPin PinCached(const BlockHash& root, const BlockHash& hash, TimeUs until) override;
+  KvPin PinCached(const BlockHash& root, std::span<const TokenId> tokens,
+                  KvPinTerms terms) override;
+  KvPin PinCached(const BlockHash& root, const BlockHash& hash, KvPinTerms terms) override;
   bool UnpinCached(const BlockHash& root, const BlockHash& hash) override;
   KvCleared ClearCached(const BlockHash& root, KvCursor from, uint32_t most) override;
   void SetDepthCost(double depth_cost) override;
@@ -97,6 +98,13 @@ class PagedKvCache final : public KvCache {
     NodeId node = kNoNode;
     uint32_t tokens = 0;
     TimeUs until = 0;
+    uint32_t owner = 0;
+  };
+  // What the pins of one owner keep.
+  struct PinShare {
+    uint32_t owner = 0;
+    uint32_t pins = 0;
+    std::array<uint32_t, kMaxKvGroups> blocks{};
   };
 
   PagedKvCache(const Options& options, std::vector<std::unique_ptr<Group>> groups,
@@ -142,7 +150,8 @@ class PagedKvCache final : public KvCache {
   double EmptySlots(const Sequence& sequence, uint32_t group) const;
   void CheckSequence(const Sequence& sequence) const;
 
-  KvPin PinPath(uint32_t token_count, TimeUs until);
+  KvPin PinPath(uint32_t token_count, KvPinTerms terms);
+  PinShare& ShareOf(uint32_t owner);
   void Unpin(size_t index);
   bool BreakPin();
   void CountPins(uint32_t group, std::span<uint32_t> counts) const;
@@ -157,6 +166,7 @@ class PagedKvCache final : public KvCache {
   uint64_t clock_ = 0;                // Counts uses; the order of eviction.
   TimeUs now_ = 0;
   std::vector<Pin> pins_;                               // At most kMostPins.
+  std::vector<PinShare> pin_shares_;                    // Of owners that have pins.
   TimeUs next_expiry_ = kNever;                         // Not later than any pin's.
   std::vector<std::vector<uint16_t>> pins_of_;          // [group][block] pins that own it.
   std::array<uint32_t, kMaxKvGroups> pinned_blocks_{};  // With pins_of_ > 0.

@@ -8,6 +8,12 @@
 namespace kvasir {
 namespace {
 
+// What one owner may have of `all` when others have `others`: half of what they leave, so that
+// nobody can take the last of it.
+uint32_t ShareLimit(uint32_t all, uint32_t others) {
+  return others >= all ? 0 : (all - others + 1) / 2;
+}
+
 // Of nodes that a page of a listing looks at. A page of a large cache with few blocks of one tenant
 // may be empty: 4,096 nodes are some 30 microseconds, which a step between two pages hides.
 constexpr uint32_t kMostLookedAt = 4096;
@@ -75,29 +81,28 @@ uint32_t PagedKvCache::CachedTokens(const BlockHash& root, const BlockHash& hash
 }
 
 KvPin PagedKvCache::PinCached(const BlockHash& root, std::span<const TokenId> tokens,
-                              TimeUs until) {
+                              KvPinTerms terms) {
   tokens = tokens.first(std::min<size_t>(tokens.size(), max_sequence_tokens()));
-  return PinPath(FindPrefix(root, tokens, static_cast<uint32_t>(tokens.size())), until);
+  return PinPath(FindPrefix(root, tokens, static_cast<uint32_t>(tokens.size())), terms);
 }
 
-KvPin PagedKvCache::PinCached(const BlockHash& root, const BlockHash& hash, TimeUs until) {
+KvPin PagedKvCache::PinCached(const BlockHash& root, const BlockHash& hash, KvPinTerms terms) {
   path_.clear();
   const std::optional<NodeId> root_node = tree_->FindRoot(root);
   const std::optional<NodeId> node =
       root_node.has_value() ? tree_->FindNode(*root_node, hash) : std::nullopt;
-  if (!node.has_value()) return PinPath(0, until);
+  if (!node.has_value()) return PinPath(0, terms);
   for (NodeId at = *node; at != *root_node; at = tree_->parent(at)) path_.push_back(at);
   std::reverse(path_.begin(), path_.end());
   const uint32_t token_count =
       LimitByWindows(tree_->depth(*node) + static_cast<uint32_t>(tree_->tokens(*node).size()));
   path_.resize(BlocksFor(token_count));
-  return PinPath(token_count, until);
+  return PinPath(token_count, terms);
 }
 
 // Pins the path of `token_count` tokens that lies in path_.
-KvPin PagedKvCache::PinPath(uint32_t token_count, TimeUs until) {
+KvPin PagedKvCache::PinPath(uint32_t token_count, KvPinTerms terms) {
   KvPin result;
-  result.limit = block_count(0) / 2;
   result.outcome = KvPinOutcome::kNotCached;
   if (token_count == 0) return result;
   const NodeId node = path_.back();
@@ -106,7 +111,16 @@ KvPin PagedKvCache::PinPath(uint32_t token_count, TimeUs until) {
   result.blocks = static_cast<uint32_t>(path_.size());
   auto pin = std::find_if(pins_.begin(), pins_.end(), [&](const Pin& p) { return p.node == node; });
   const bool is_new = pin == pins_.end();
-  if (is_new && pins_.size() == kMostPins) {
+  for (const Pin& other : pins_) {
+    if (tree_->root(other.node) == tree_->root(node)) terms.owner = other.owner;
+  }
+  PinShare& share = ShareOf(terms.owner);
+  const auto limit = [&](uint32_t group) {
+    return ShareLimit(block_count(group) / 2, pinned_blocks_[group] - share.blocks[group]);
+  };
+  result.limit = limit(0);
+  const uint32_t other_pins = static_cast<uint32_t>(pins_.size()) - share.pins;
+  if (is_new && share.pins >= ShareLimit(kMostPins, other_pins)) {
     result.outcome = KvPinOutcome::kTooMany;
     return result;
   }
@@ -116,11 +130,12 @@ KvPin PagedKvCache::PinPath(uint32_t token_count, TimeUs until) {
     return is_new ? static_cast<uint32_t>(path_.size()) : FirstNeeded(group, pin->tokens);
   };
   for (uint32_t group = 0; group < groups_.size(); ++group) {
-    uint32_t blocks = pinned_blocks_[group];
+    uint32_t blocks = share.blocks[group];
     for (uint32_t i = FirstNeeded(group, token_count); i < end(group); ++i) {
       if (pins_of_[group][Index(tree_->block(path_[i], group))] == 0) ++blocks;
     }
-    if (blocks > block_count(group) / 2) {
+    // Who asks for no more may have more than the limit is now: others have come since.
+    if (blocks > share.blocks[group] && blocks > limit(group)) {
       result.outcome = KvPinOutcome::kOverLimit;
       return result;
     }
@@ -129,19 +144,36 @@ KvPin PagedKvCache::PinPath(uint32_t token_count, TimeUs until) {
     for (uint32_t i = FirstNeeded(group, token_count); i < end(group); ++i) {
       const BlockId block = tree_->block(path_[i], group);
       PinBlock(group, block);
-      if (pins_of_[group][Index(block)]++ == 0) ++pinned_blocks_[group];
+      if (pins_of_[group][Index(block)]++ > 0) continue;
+      ++pinned_blocks_[group];
+      ++share.blocks[group];
     }
   }
-  if (is_new) pin = pins_.insert(pins_.end(), Pin{node, token_count, until});
+  if (is_new) ++share.pins;
+  if (is_new) pin = pins_.insert(pins_.end(), Pin{node, token_count, terms.until, terms.owner});
   pin->tokens = std::min(pin->tokens, token_count);
-  pin->until = until;
-  next_expiry_ = std::min(next_expiry_, until);
+  pin->until = terms.until;
+  next_expiry_ = std::min(next_expiry_, terms.until);
   result.outcome = KvPinOutcome::kPinned;
   return result;
 }
 
+// Of an owner without pins an empty one is made.
+PagedKvCache::PinShare& PagedKvCache::ShareOf(uint32_t owner) {
+  std::erase_if(pin_shares_,
+                [&](const PinShare& share) { return share.pins == 0 && share.owner != owner; });
+  for (PinShare& share : pin_shares_) {
+    if (share.owner == owner) return share;
+  }
+  PinShare& share = pin_shares_.emplace_back();
+  share.owner = owner;
+  return share;
+}
+
 void PagedKvCache::Unpin(size_t index) {
   const Pin pin = pins_[index];
+  PinShare& share = ShareOf(pin.owner);
+  --share.pins;
   pins_[index] = pins_.back();
   pins_.pop_back();
   // In the order of Close: window groups first, the deepest first.
@@ -151,7 +183,10 @@ void PagedKvCache::Unpin(size_t index) {
       const BlockId block = tree_->block(node, group);
       node = tree_->parent(node);
       KV_CHECK_GT(pins_of_[group][Index(block)], 0u);
-      if (--pins_of_[group][Index(block)] == 0) --pinned_blocks_[group];
+      if (--pins_of_[group][Index(block)] == 0) {
+        --pinned_blocks_[group];
+        --share.blocks[group];
+      }
       UnpinBlock(group, block);
     }
   }
@@ -220,6 +255,13 @@ void PagedKvCache::CountPins(uint32_t group, std::span<uint32_t> counts) const {
     counts[i] += own[i];
   }
   KV_CHECK_EQ(pinned, pinned_blocks_[group]);
+  uint32_t of_shares = 0, pins_of_shares = 0;
+  for (const PinShare& share : pin_shares_) {
+    of_shares += share.blocks[group];
+    pins_of_shares += share.pins;
+  }
+  KV_CHECK_EQ(of_shares, pinned);
+  KV_CHECK_EQ(pins_of_shares, pins_.size());
   KV_CHECK_LE(pinned, block_count(group) / 2);
 }
 

@@ -158,7 +158,7 @@ TEST(KvPins, KeepAPrefixUntilTheirTimeIsOver) {
     ASSERT_EQ(pin.outcome, KvPinOutcome::kPinned);
     EXPECT_EQ(pin.tokens, 150u);
     EXPECT_EQ(pin.blocks, 10u);
-    EXPECT_EQ(pin.limit, 20u);
+    EXPECT_EQ(pin.limit, 10u);
     cache->CheckInvariants();
     const uint64_t kept = window == 0 ? 0 : cache->layout().block_bytes(1) * 4;
     EXPECT_EQ(cache->usage().pinned, 10 * cache->layout().block_bytes(0) + kept);
@@ -216,13 +216,13 @@ TEST(KvPins, RefuseWhatIsNotThereOrTooMuch) {
   EXPECT_EQ(cache->PinCached(kRoot, BlockHash{{5}}, 9).outcome, KvPinOutcome::kNotCached);
   Serve(*cache, Prompt(1, 16 * 21));
   EXPECT_EQ(cache->PinCached(OtherRoot(), Prompt(1, 160), 9).outcome, KvPinOutcome::kNotCached);
-  const KvPin over = cache->PinCached(kRoot, Prompt(1, 16 * 21), 9);
+  const KvPin over = cache->PinCached(kRoot, Prompt(1, 16 * 11), 9);
   EXPECT_EQ(over.outcome, KvPinOutcome::kOverLimit);
-  EXPECT_EQ(over.blocks, 21u);
-  EXPECT_EQ(over.limit, 20u);
+  EXPECT_EQ(over.blocks, 11u);
+  EXPECT_EQ(over.limit, 10u);
   EXPECT_EQ(cache->usage().pinned, 0u);
-  EXPECT_EQ(cache->PinCached(kRoot, Prompt(1, 16 * 20), 9).outcome, KvPinOutcome::kPinned);
-  EXPECT_EQ(cache->PinCached(kRoot, Prompt(1, 16 * 10), 9).outcome, KvPinOutcome::kPinned)
+  EXPECT_EQ(cache->PinCached(kRoot, Prompt(1, 16 * 10), 9).outcome, KvPinOutcome::kPinned);
+  EXPECT_EQ(cache->PinCached(kRoot, Prompt(1, 16 * 5), 9).outcome, KvPinOutcome::kPinned)
       << "costs nothing more";
   Serve(*cache, Prompt(2, 40));
   EXPECT_EQ(cache->PinCached(kRoot, Prompt(2, 40), 9).outcome, KvPinOutcome::kOverLimit);
@@ -230,7 +230,7 @@ TEST(KvPins, RefuseWhatIsNotThereOrTooMuch) {
       << "longer than any sequence";
   const auto many = Make(2000);
   Serve(*many, Prompt(1, 16 * (kMostPins + 2)));
-  for (uint32_t i = 1; i <= kMostPins; ++i) {
+  for (uint32_t i = 1; i <= kMostPins / 2; ++i) {
     ASSERT_EQ(many->PinCached(kRoot, Prompt(1, 16 * i), 9).outcome, KvPinOutcome::kPinned);
   }
   EXPECT_EQ(many->PinCached(kRoot, Prompt(1, 16 * kMostPins + 16), 9).outcome,
@@ -238,12 +238,54 @@ TEST(KvPins, RefuseWhatIsNotThereOrTooMuch) {
   many->CheckInvariants();
 }
 
+// However much one has pinned, the next one can pin something.
+TEST(KvPins, OneOwnerCannotTakeWhatIsThereForAll) {
+  const auto cache = Make(400);  // Pins keep 200 at most.
+  uint32_t left = 200;
+  const auto root_of = [](uint8_t name) {
+    BlockHash root;
+    root.bytes[0] = name;
+    return root;
+  };
+  for (uint8_t name = 0; name < 7; ++name) {
+    const BlockHash root = root_of(name);
+    const uint32_t share = (left + 1) / 2;
+    const auto prompt = [&](uint32_t blocks) { return Prompt(name, blocks * 16); };
+    Serve(*cache, prompt(share + 1), root);
+    const KvPin over = cache->PinCached(root, prompt(share + 1), {1000, name});
+    EXPECT_EQ(over.outcome, KvPinOutcome::kOverLimit);
+    EXPECT_EQ(over.limit, share);
+    const KvPin pin = cache->PinCached(root, prompt(share), {1000 + name, name});
+    ASSERT_EQ(pin.outcome, KvPinOutcome::kPinned) << static_cast<int>(name);
+    left -= share;
+    cache->CheckInvariants();
+  }
+  // The first has more than it could get now, and may keep it longer, but get no more, neither here
+  // nor under another root.
+  EXPECT_EQ(cache->PinCached(root_of(0), Prompt(0, 100 * 16), {2000, 0}).outcome,
+            KvPinOutcome::kPinned);
+  EXPECT_EQ(cache->PinCached(root_of(0), Prompt(0, 101 * 16), {2000, 0}).outcome,
+            KvPinOutcome::kOverLimit);
+  Serve(*cache, Prompt(9, 16), root_of(9));
+  EXPECT_EQ(cache->PinCached(root_of(9), Prompt(9, 16), {2000, 0}).outcome,
+            KvPinOutcome::kOverLimit);
+  // A root has one owner.
+  EXPECT_EQ(cache->PinCached(root_of(0), Prompt(0, 101 * 16), {2000, 9}).outcome,
+            KvPinOutcome::kOverLimit);
+  // What others gave back is there again.
+  cache->AdvanceTo(1500);
+  EXPECT_EQ(cache->PinCached(root_of(9), Prompt(9, 16), {2000, 6}).limit, 50u);
+  cache->AdvanceTo(kNever);
+  cache->CheckInvariants();
+  EXPECT_EQ(cache->usage().pinned, 0u);
+}
+
 TEST(KvPins, NeverStopWhoeverFitsAlone) {
   const auto cache = Make(40);
   Serve(*cache, Prompt(1, 160));
-  Serve(*cache, Prompt(2, 160));
+  Serve(*cache, Prompt(2, 80), OtherRoot());
   ASSERT_EQ(cache->PinCached(kRoot, Prompt(1, 160), 500).outcome, KvPinOutcome::kPinned);
-  ASSERT_EQ(cache->PinCached(kRoot, Prompt(2, 160), 400).outcome, KvPinOutcome::kPinned);
+  ASSERT_EQ(cache->PinCached(OtherRoot(), Prompt(2, 80), {400, 1}).outcome, KvPinOutcome::kPinned);
   EXPECT_TRUE(Serve(*cache, Prompt(3, 20 * 16))) << "beside the pins";
   EXPECT_EQ(cache->counters().broken_pins, 0u);
   // Two that run: a preemption will do, pins stay.

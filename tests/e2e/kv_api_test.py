@@ -166,7 +166,7 @@ class PressureTest(KvApiTest):
         self.assertEqual(self.ask(lost)[0], 0, "it was to be evicted")
         self.assertEqual(self.ask(kept)[0], tokens - 1)
         ends = [e for e in self.entries() if "pin_expires_at" in e]
-        self.assertEqual([e["hash"] for e in ends], [pin["hash"]])
+        self.assertEqual([(e["hash"], e["pin_expires_at"]) for e in ends], [(pin["hash"], pin["expires_at"])])
         # Another time to live: the same pin, by its name, for a second.
         again = self.post("/v1/kv/pin", {"hash": pin["hash"], "ttl_s": 1})
         self.assertEqual((again["hash"], again["tokens"]), (pin["hash"], pin["tokens"]))
@@ -242,6 +242,48 @@ class PressureTest(KvApiTest):
                 reader.join()
         self.assertEqual(wrong, [])
         self.assertTrue(all(reads), reads)
+
+
+class PinShareTest(KvApiTest):
+    # About 700 tokens; pins keep 350 at most, those of one key half of what others leave.
+    ARGS = ("--kv-memory", "16M", "--ctx", "512", "--max-batch", "2", "--api-key", "alpha", "--api-key", "beta")
+
+    def test_one_key_leaves_something_to_others(self):
+        refused = 0
+        for i in range(8):
+            prompt, salt = words(f"greedy{i}", 30), f"salt {i % 3}"
+            self.ask(prompt, ALPHA, cache_salt=salt)
+            status, _, reply = self.server.request("POST", "/v1/kv/pin", {"prompt": prompt, "cache_salt": salt}, ALPHA)
+            if status != 200:
+                self.assertEqual((status, reply["error"]["code"]), (409, "pin_limit"))
+                self.assertRegex(reply["error"]["message"], r"Your pins may keep \d+ blocks together")
+                refused += 1
+        self.assertIn(refused, range(3, 8))
+        prompt = words("modest", 10)
+        self.ask(prompt, BETA)
+        self.post("/v1/kv/pin", {"prompt": prompt}, BETA)
+
+
+class NoPinsTest(KvApiTest):
+    ARGS = ("--kv-memory", "32M", "--ctx", "512", "--max-batch", "2", "--kv-strategy", "shared")
+
+    def test_a_strategy_without_pins_says_so(self):
+        prompt = words("region", 30)
+        self.ask(prompt)
+        self.assertGreater(len(self.entries()), 0)
+        reply = self.post("/v1/kv/pin", {"prompt": prompt}, status=400, code="unsupported")
+        self.assertIn("--kv-strategy paged", reply["error"]["message"])
+
+
+class SmallMemoryTest(KvApiTest):
+    # SmolLM2's context is 8,192 tokens, this holds about 700.
+    ARGS = ("--kv-memory", "16M", "--max-batch", "2")
+
+    def test_a_prompt_longer_than_the_memory_is_told_so(self):
+        reply = self.post("/v1/completions", {"prompt": words("long", 500), "max_tokens": 4}, status=400,
+                          code="context_length_exceeded")
+        self.assertRegex(reply["error"]["message"], r"maximum context length is \d{3} tokens.*"
+                                                    r"KV memory that holds no more; .* 8192 tokens")
 
 
 class ShowTextTest(KvApiTest):

@@ -134,7 +134,10 @@ class RunTest(ProgramTest):
                               (["--top-k", "4294967296"], "top-k"),
                               (["--ctx", "999999"], "context"), (["--kv-memory", "1K"], "KV memory"),
                               (["--kv-memory", "lots"], "kv-memory"),
-                              (["--ctx", "8192", "--kv-memory", "8M"], "KV memory")]:
+                              (["--ctx", "8192", "--kv-memory", "8M"], "KV memory"),
+                              (["--ctx", "8192", "--kv-memory", "8M", "--kv-type", "int4"],
+                               "184320 of them for the newest keys of 1 sequences"),
+                              (["--kv-memory", "1M"], "the KV memory holds sequences of")]:
             with self.subTest(options=options):
                 self.fails("run", SMOLLM2, "-p", "hi", *options, says=says)
 
