@@ -1,4 +1,5 @@
 // kvasir bench evict: what each eviction policy would have saved on a trace of requests.
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -25,16 +26,17 @@ constexpr uint64_t kMostBlocks = uint64_t{1} << 29;  // As in a real cache.
 StatusOr<std::vector<uint64_t>> ParseCapacities(std::string_view text) {
   std::vector<uint64_t> capacities;
   for (const std::string_view item : SplitList(text)) {
-    if (item == "inf") {
-      capacities.push_back(kEndless);
-      continue;
-    }
-    uint64_t blocks = 0;
+    uint64_t blocks = kEndless;
     const char* const end = item.data() + item.size();
-    const auto parsed = std::from_chars(item.data(), end, blocks);
-    if (parsed.ec != std::errc() || parsed.ptr != end || blocks == 0 || blocks > kMostBlocks) {
-      return InvalidArgument("'{}' is not a capacity: blocks from 1 to {}, or inf", item,
-                             kMostBlocks);
+    if (item != "inf") {
+      const auto parsed = std::from_chars(item.data(), end, blocks);
+      if (parsed.ec != std::errc() || parsed.ptr != end || blocks == 0 || blocks > kMostBlocks) {
+        return InvalidArgument("'{}' is not a capacity: blocks from 1 to {}, or inf", item,
+                               kMostBlocks);
+      }
+    }
+    if (std::find(capacities.begin(), capacities.end(), blocks) != capacities.end()) {
+      return InvalidArgument("{} is named twice", item);
     }
     capacities.push_back(blocks);
   }
@@ -58,6 +60,10 @@ StatusOr<std::vector<NamedPolicy>> ParsePolicies(std::string_view text) {
     if (!evict.has_value() && item != "belady") {
       return InvalidArgument("policy '{}' is unknown; use lru, lfu, gdsf, s3fifo, adaptive, belady",
                              item);
+    }
+    const auto same = [item](const NamedPolicy& policy) { return policy.name == item; };
+    if (std::any_of(policies.begin(), policies.end(), same)) {
+      return InvalidArgument("{} is named twice", item);
     }
     policies.push_back({std::string(item), evict});
   }

@@ -16,6 +16,7 @@
 #include "load_run.h"
 #include "load_text.h"
 #include "output.h"
+#include "report_file.h"
 #include "terminal.h"
 #include "text_input.h"
 
@@ -46,27 +47,6 @@ std::string UrlProblem(const std::string& text) {
   return url.ok() ? std::string() : std::string(MessageOf(url.status()));
 }
 
-// Better known before a load of an hour than after it.
-Status CheckWritable(const std::optional<std::string>& path) {
-  if (!path.has_value() || *path == "-") return OkStatus();
-  std::FILE* file = std::fopen(path->c_str(), "ab");
-  if (file == nullptr) return Internal("{}: cannot be written", *path);
-  std::fclose(file);
-  return OkStatus();
-}
-
-Status WriteFile(const std::string& path, const std::string& content) {
-  if (path == "-") {
-    PrintOut("{}", content);
-    return OkStatus();
-  }
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) return Internal("{}: cannot be written", path);
-  const bool written = std::fwrite(content.data(), 1, content.size(), file) == content.size();
-  const bool closed = std::fclose(file) == 0;
-  return written && closed ? OkStatus() : Internal("{}: cannot be written", path);
-}
-
 struct Side {
   LoadTarget target;
   BenchedServer server;
@@ -85,9 +65,11 @@ class BenchServeCommand : public Command {
     RegisterTrace(options);
     options.Add("--json", &json_, "Write everything measured as JSON; - is standard output")
         .Type("FILE")
+        .Check(ReportPathProblem)
         .CommandLineOnly();
-    options.Add("--html", &html_, "Write a page with tables and charts")
+    options.Add("--html", &html_, "Write a page with tables and charts; - is standard output")
         .Type("FILE")
+        .Check(ReportPathProblem)
         .CommandLineOnly();
   }
 
@@ -226,8 +208,8 @@ class BenchServeCommand : public Command {
     }
     if (json_ == "-" && html_ == "-")
       return InvalidArgument("--json and --html: only one can be -");
-    KV_RETURN_IF_ERROR(CheckWritable(json_));
-    KV_RETURN_IF_ERROR(CheckWritable(html_));
+    if (json_.has_value()) KV_RETURN_IF_ERROR(CheckReportFile(*json_));
+    if (html_.has_value()) KV_RETURN_IF_ERROR(CheckReportFile(*html_));
     if (timeout_s_ < 0.001f) return InvalidArgument("--timeout: must be at least 0.001 s");
     if (trace_speed_ <= 0.0f) return InvalidArgument("--trace-speed: must be above 0");
     if (trace_scale_ <= 0.0f) return InvalidArgument("--trace-scale: must be above 0");
@@ -333,8 +315,8 @@ class BenchServeCommand : public Command {
   Status Show() const {
     // What reads JSON from standard output wants nothing else there.
     if (json_ != "-" && html_ != "-") PrintTable(report_);
-    if (html_.has_value()) KV_RETURN_IF_ERROR(WriteFile(*html_, ToHtml(report_)));
-    if (json_.has_value()) KV_RETURN_IF_ERROR(WriteFile(*json_, ToJson(report_)));
+    if (html_.has_value()) KV_RETURN_IF_ERROR(WriteReportFile(*html_, ToHtml(report_)));
+    if (json_.has_value()) KV_RETURN_IF_ERROR(WriteReportFile(*json_, ToJson(report_)));
     return OkStatus();
   }
 

@@ -19,6 +19,7 @@
 #include "model_path.h"
 #include "option_values.h"
 #include "output.h"
+#include "report_file.h"
 #include "terminal.h"
 
 namespace kvasir {
@@ -120,14 +121,6 @@ std::string CpuName() {
   return "unknown CPU";
 }
 
-Status WritePage(const std::string& path, const std::string& page) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) return Internal("{}: cannot be written", path);
-  const bool written = std::fwrite(page.data(), 1, page.size(), file) == page.size();
-  const bool closed = std::fclose(file) == 0;
-  return written && closed ? OkStatus() : Internal("{}: cannot be written", path);
-}
-
 class BenchStrategiesCommand : public Command {
  public:
   std::vector<std::string> path() const override { return {"bench", "strategies"}; }
@@ -159,13 +152,13 @@ class BenchStrategiesCommand : public Command {
         .Type("LIST")
         .Check(TypesProblem)
         .ShowDefault();
-    options.Add("--kv-evict", &evict_, "What paged gives up first")
+    options.Add("--kv-evict", &evict_, "What paged gives up first (gdsf)")
         .Type("NAME")
-        .Check(EvictProblem)
-        .ShowDefault();
+        .Check(EvictProblem);
     options.AddFlag("--json", &json_, "Print one JSON object");
-    options.Add("--html", &html_, "Write a page with tables and charts")
+    options.Add("--html", &html_, "Write a page with tables and charts; - is standard output")
         .Type("FILE")
+        .Check(ReportPathProblem)
         .CommandLineOnly();
     RegisterLoad(options);
     options.Add("--threads", &flags_.threads, "Worker threads (default: all usable cores)")
@@ -182,7 +175,7 @@ class BenchStrategiesCommand : public Command {
     KV_ASSIGN_OR_RETURN(report_.budget_bytes, ParseByteSize(budget_));
     KV_ASSIGN_OR_RETURN(const std::vector<KvStrategy> strategies, ParseStrategies(strategies_));
     KV_ASSIGN_OR_RETURN(const std::vector<KvTypes> types, ParseTypesList(kv_types_));
-    KV_RETURN_IF_ERROR(CheckPageWritable());
+    KV_RETURN_IF_ERROR(CheckFlags(strategies));
     flags_.context_tokens = context_tokens_;
     OpenNeeds needs;
     needs.max_rows = 16;  // Its own runner computes nothing here.
@@ -207,8 +200,12 @@ class BenchStrategiesCommand : public Command {
       return row.ok() && row.rounds.empty();
     });
     for (StrategyRow& row : report_.rows) Summarise(&row);
-    if (html_.has_value()) KV_RETURN_IF_ERROR(WritePage(*html_, ToHtml(report_)));
-    json_ ? PrintOut("{}", ToJson(report_)) : PrintTable(report_);
+    if (html_.has_value()) KV_RETURN_IF_ERROR(WriteReportFile(*html_, ToHtml(report_)));
+    if (json_) {
+      PrintOut("{}", ToJson(report_));
+    } else if (html_ != "-") {
+      PrintTable(report_);
+    }
     return ExitCode();
   }
 
@@ -242,13 +239,28 @@ class BenchStrategiesCommand : public Command {
         .Group("Load");
   }
 
-  // Better known before minutes of load than after them.
-  Status CheckPageWritable() const {
+  // What is wrong with them together, before the model is read.
+  Status CheckFlags(const std::vector<KvStrategy>& strategies) const {
+    const StrategyScenario scenario = *StrategyScenarioNamed(scenario_);
+    if (prefix_tokens_.has_value() && scenario == StrategyScenario::kUnique) {
+      return InvalidArgument(
+          "--prefix-tokens: prompts of --scenario unique have nothing in common; use shared, chat "
+          "or mixed");
+    }
+    if (turns_.has_value() && scenario != StrategyScenario::kChat) {
+      return InvalidArgument("--turns: only --scenario chat has conversations, not {}", scenario_);
+    }
+    const bool has_paged =
+        std::find(strategies.begin(), strategies.end(), KvStrategy::kPaged) != strategies.end();
+    if (evict_.has_value() && !has_paged) {
+      return InvalidArgument("--kv-evict is for the strategy paged, which is not among {}",
+                             strategies_);
+    }
     if (!html_.has_value()) return OkStatus();
-    std::FILE* file = std::fopen(html_->c_str(), "ab");
-    if (file == nullptr) return Internal("{}: cannot be written", *html_);
-    std::fclose(file);
-    return OkStatus();
+    if (html_ == "-" && json_) {
+      return InvalidArgument("--json and --html - cannot both go to standard output");
+    }
+    return CheckReportFile(*html_);
   }
 
   Status Prepare(LoadedModel& model) {
@@ -274,7 +286,7 @@ class BenchStrategiesCommand : public Command {
     report_.block_tokens = model.kv().layout().block_tokens;
     report_.prefill_rows = prefill_rows_;
     report_.rounds = rounds_;
-    report_.evict = *KvEvictFromName(evict_);
+    report_.evict = evict_.has_value() ? *KvEvictFromName(*evict_) : KvCache::Options().evict;
     return OkStatus();
   }
 
@@ -338,7 +350,7 @@ class BenchStrategiesCommand : public Command {
   std::string scenario_ = "mixed";
   std::string strategies_ = StrategyNames();
   std::string kv_types_ = "f16,int8,int4";
-  std::string evict_ = std::string(KvEvictName(KvCache::Options().evict));
+  std::optional<std::string> evict_;
   bool json_ = false;
   std::optional<std::string> html_;
   std::optional<uint32_t> requests_;

@@ -10,13 +10,16 @@
 #include "kv/tail_store.h"
 #include "load_client.h"
 #include "model/cpu_model_runner.h"
+#include "model_flags.h"
 #include "terminal.h"
 
 namespace kvasir {
 namespace {
 
 constexpr uint32_t kMaxRows = 512;
-constexpr TimeUs kStepUs = 1'000;       // What a step takes on the scheduler's clock.
+// What a step takes on the scheduler's clock: about what one with a full batch and a chunk of a
+// prompt takes on two cores, so that who has waited long goes first as soon as in serve.
+constexpr TimeUs kStepUs = 50'000;
 constexpr int kMostIdleTurns = 10'000;  // Of an engine that has work and does none: a bug.
 
 // Time as the scheduler sees it: steps.
@@ -102,7 +105,7 @@ Status StrategyRun::Create(const StrategyRunOptions& options) {
   engine.scheduler.max_logits_rows = clients;
   engine.scheduler.max_queue = clients;
   engine.scheduler.prefill_chunk = options.prefill_rows;
-  engine.scheduler.prefill_ageing_us = kNever;  // Who reads next does not depend on time.
+  engine.cost = CostOf(model_);
   loop_ = std::make_unique<EngineLoop>(engine, *runner_, *kv_, model_.text().tokenizer(), clock_);
   engine_ = std::make_unique<EngineClient>(*loop_);
   // The cache is this run's own, so that only what the prompt says tells blocks apart.

@@ -17,6 +17,8 @@ namespace kvasir {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+// Attention multiplies floats, a quarter as many at a time as the matrices' int8.
+constexpr double kInt8PerFloat = 4.0;
 
 // Bytes that the kernel thinks can be had without swapping; nullopt where it does not say.
 std::optional<uint64_t> AvailableMemoryBytes() {
@@ -61,6 +63,12 @@ StatusOr<LoadedModelOptions> LoadOptions(const ModelFlags& flags, const OpenNeed
   options.limits.max_sequences = needs.max_sequences;
   options.limits.max_rows = needs.max_rows;
   options.limits.max_logits_rows = std::max(needs.max_logits_rows, needs.max_sequences);
+  if (!flags.kv_evict.empty() && options.kv_strategy != KvStrategy::kPaged) {
+    return InvalidArgument(
+        "--kv-evict {}: --kv-strategy {} gives up whole sequences, the one at rest longest first; "
+        "only paged has a choice",
+        flags.kv_evict, flags.kv_strategy);
+  }
   // The option's check has seen that it is one.
   options.kv_evict = KvEvictFromName(flags.kv_evict).value_or(options.kv_evict);
   KV_ASSIGN_OR_RETURN(options.kv_types, ParseKvTypes(flags.kv_type));
@@ -94,7 +102,7 @@ void ModelFlags::Register(Options& options) {
       .Group("Machine");
   options.Add("--ctx", &context_tokens, context_help)
       .Type("N")
-      .Range(uint32_t{1}, kMaxContext)
+      .Range(least_context, kMaxContext)
       .Group("Machine");
   options
       .AddFlag("--head-sketch", &head_sketch,
@@ -126,6 +134,23 @@ void ModelFlags::Register(Options& options) {
       .Check(StrategyProblem)
       .ShowDefault()
       .Group("Machine");
+}
+
+CostModel::Options CostOf(const LoadedModel& model) {
+  const ModelConfig& config = model.config();
+  CostModel::Options cost;
+  cost.linear_macs = static_cast<double>(model.weights().layer_macs());
+  cost.attention_macs = 0.0;
+  for (const LayerConfig& layer : config.layers) {
+    // Scores and weighted values: two products of the queries' width for each token that is seen.
+    const double per_token = kInt8PerFloat * 2.0 * config.q_width();
+    if (layer.window == 0) {
+      cost.attention_macs += per_token;
+    } else {
+      cost.linear_macs += per_token * layer.window;
+    }
+  }
+  return cost;
 }
 
 StatusOr<int> ApplyMachineFlags(const ModelFlags& flags) {

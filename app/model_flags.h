@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "engine/cost_model.h"
 #include "engine/loaded_model.h"
 #include "io/mapped_file.h"
 #include "options.h"
@@ -18,6 +19,7 @@ struct ModelFlags {
   int threads = 0;  // 0: all usable cores.
   std::string isa;  // Empty: the best this CPU has.
   uint32_t context_tokens = 0;
+  uint32_t least_context = 1;
   const char* context_help = "Longest sequence in tokens (default: the model's)";
   std::string kv_memory;
   std::string kv_type = "f16";
@@ -45,6 +47,9 @@ struct OpenNeeds {
 // Maps and loads the model, with a progress bar on a terminal's standard error when that takes over
 // a second. Errors are prefixed with the file's name.
 StatusOr<OpenedModel> OpenModel(const ModelFlags& flags, const OpenNeeds& needs);
+
+// What computing with the model costs, for who plans steps.
+CostModel::Options CostOf(const LoadedModel& model);
 
 // Applies --isa and --threads without a model; the number of threads.
 StatusOr<int> ApplyMachineFlags(const ModelFlags& flags);

@@ -44,6 +44,7 @@ class PerplexityCommand : public Command {
 
   void Register(Options& options) override {
     flags_.context_tokens = kDefaultWindow;
+    flags_.least_context = kMinPerplexityWindow;
     flags_.context_help = "Tokens of a window; each is scored with at least half as many before it";
     flags_.Register(options);
     options.Add("-f,--file", &files_, "Texts in UTF-8; - is standard input")
@@ -55,10 +56,6 @@ class PerplexityCommand : public Command {
   }
 
   StatusOr<int> Run() override {
-    if (flags_.context_tokens < kMinPerplexityWindow) {
-      return InvalidArgument("--ctx {}: a window has at least {} tokens", flags_.context_tokens,
-                             kMinPerplexityWindow);
-    }
     std::vector<std::string> contents;
     for (const std::string& file : files_) {
       KV_ASSIGN_OR_RETURN(std::string content, ReadText(file));

@@ -60,26 +60,6 @@ std::string OnOffProblem(const std::string& text) {
   return text == "on" || text == "off" ? std::string() : "must be on or off, is " + text;
 }
 
-// Attention multiplies floats, a quarter as many at a time as the matrices' int8.
-constexpr double kInt8PerFloat = 4.0;
-
-CostModel::Options CostOf(const LoadedModel& model) {
-  const ModelConfig& config = model.config();
-  CostModel::Options cost;
-  cost.linear_macs = static_cast<double>(model.weights().layer_macs());
-  cost.attention_macs = 0.0;
-  for (const LayerConfig& layer : config.layers) {
-    // Scores and weighted values: two products of the queries' width for each token that is seen.
-    const double per_token = kInt8PerFloat * 2.0 * config.q_width();
-    if (layer.window == 0) {
-      cost.attention_macs += per_token;
-    } else {
-      cost.linear_macs += per_token * layer.window;
-    }
-  }
-  return cost;
-}
-
 // Everything that exists once the model is loaded. Not moved: parts refer to each other.
 struct Serving {
   OpenedModel opened;
@@ -363,7 +343,8 @@ class ServeCommand : public Command {
     needs.max_logits_rows = std::max(scheduler_.max_batch, 64u);
     needs.max_rows = scheduler_.max_batch_tokens;
     ModelFlags flags = flags_;
-    if (scheduler_.adapts() && flags.kv_evict.empty()) {
+    if (scheduler_.adapts() && flags.kv_evict.empty() &&
+        KvStrategyFromName(flags.kv_strategy) == KvStrategy::kPaged) {
       flags.kv_evict = KvEvictName(KvEvict::kAdaptive);
     }
     KV_ASSIGN_OR_RETURN(serving->opened, OpenModel(flags, needs));
@@ -393,6 +374,9 @@ class ServeCommand : public Command {
     served->root = [&model](const std::string& salt) { return model.Root(salt); };
     served->vocab_size = model.config().vocab_size;
     served->context_tokens = model.context_tokens();
+    if (model.memory_limits_context()) {
+      served->unlimited_context_tokens = model.config().context_length;
+    }
     served->block_tokens = model.kv().layout().block_tokens;
     served->fingerprint = fmt::format("kvasir-{}-{}", kVersion, ToHex(model.Root("")).substr(0, 8));
     serving->served = std::move(served);

@@ -138,7 +138,8 @@ class BenchEvictTest(ProgramTest):
     def test_bad_options(self):
         self.write('{"hash_ids": [1, 2]}\n')
         self.fails("bench", "evict", says="--trace")
-        for capacities in ["", "0", "-1", "1.5", "many", "5,,6", "5 6", "536870913", "99999999999999999999", "inf,x"]:
+        for capacities in ["", "0", "-1", "1.5", "many", "5,,6", "5 6", "536870913", "99999999999999999999", "inf,x",
+                           "5,5", "inf,9,inf"]:
             with self.subTest(capacities=capacities):
                 self.fails("bench", "evict", "--trace", self.trace, f"--capacities={capacities}", says="--capacities")
         self.fails("bench", "evict", "--trace", self.trace, "--policies", "lru,fifo", says=("fifo", "s3fifo"))

@@ -3,12 +3,14 @@
 import html.parser
 import json
 import os
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cli_harness import GEMMA, SMOLLM2, ProgramTest, kvasir, need  # noqa: E402
+from cli_harness import BINARY, GEMMA, SMOLLM2, ProgramTest, kvasir, need  # noqa: E402
 
 SMALL = ["-n", "10", "-c", "6", "--tail-tokens", "16", "--prefix-tokens", "48", "--output-tokens", "8",
          "--ctx", "512", "--budget", "48MiB", "--prefill-rows", "64"]
@@ -143,6 +145,35 @@ class PageTest(BenchStrategies):
         self.assertNotIn("nan", text.lower().replace("nano", ""))
 
 
+    def test_the_page_on_standard_output(self):
+        need(SMOLLM2)
+        out = self.works("bench", "strategies", SMOLLM2, *SMALL, "--kv-types", "f16", "--strategies", "paged",
+                         "--html", "-", timeout=300).stdout.decode()
+        self.assertFalse(os.path.exists("-"))
+        self.assertTrue(out.startswith("<!"), out[:50])
+        self.assertTrue(out.rstrip().endswith("</html>"), out[-50:])
+
+    def test_the_page_comes_whole_or_not_at_all(self):
+        need(SMOLLM2)
+        with tempfile.TemporaryDirectory() as folder:
+            page = os.path.join(folder, "page.html")
+            command = [BINARY, "bench", "strategies", SMOLLM2, "--html", page]
+            for content in (None, "the last one"):
+                if content is not None:
+                    with open(page, "w", encoding="utf-8") as file:
+                        file.write(content)
+                process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                time.sleep(0.2)  # It reads the model.
+                process.kill()
+                process.wait()
+                if content is None:
+                    self.assertEqual(os.listdir(folder), [])
+                    continue
+                with open(page, encoding="utf-8") as file:
+                    self.assertEqual(file.read(), content)
+                self.assertEqual(os.listdir(folder), ["page.html"])
+
+
 class WrongInputTest(BenchStrategies):
     def test_what_cannot_be_is_refused_before_the_model_is_opened(self):
         for args, says in ((("--strategies", "static,heap"), ("heap", "static,dynamic,shared,paged")),
@@ -153,6 +184,11 @@ class WrongInputTest(BenchStrategies):
                            (("--scenario", "replay"), "shared, chat, unique or mixed"),
                            (("--budget", "much"), "--budget"),
                            (("--kv-evict", "fifo"), "lru"),
+                           (("--kv-evict", "lru", "--strategies", "static,shared"), "paged"),
+                           (("--scenario", "unique", "--prefix-tokens", "64"), ("--prefix-tokens", "unique")),
+                           (("--scenario", "mixed", "--turns", "2"), ("--turns", "chat")),
+                           (("--html", ""), ("--html", "name of a file")),
+                           (("--html", "-", "--json"), "standard output"),
                            (("--clients", "0"), "--clients")):
             with self.subTest(args):
                 self.fails("bench", "strategies", "/nonexistent.gguf", *args, says=says)

@@ -5,7 +5,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cli_harness import SMOLLM2, need  # noqa: E402
+from cli_harness import SMOLLM2, ProgramTest, kvasir, need  # noqa: E402
 from server_harness import Server, words  # noqa: E402
 
 POLICIES = ["lru", "lfu", "gdsf", "s3fifo"]
@@ -44,6 +44,16 @@ class EvictionTest(unittest.TestCase):
                     self.assertEqual(rules[policy], 1)
                     self.assertEqual(evicted[policy], sum(evicted.values()))
                     self.assertNotIn("kvasir_kv_shadow_blocks", metrics)
+
+
+class RefusedTest(ProgramTest):
+    def test_only_paged_has_a_choice(self):
+        for strategy in ("static", "dynamic", "shared"):
+            self.fails("run", SMOLLM2, "-p", "x", "--kv-strategy", strategy, "--kv-evict", "gdsf",
+                       says=("--kv-evict gdsf", f"--kv-strategy {strategy}", "only paged"))
+            served = kvasir("serve", SMOLLM2, "--port", "0", "--kv-strategy", strategy, "--kv-evict", "lru")
+            self.assertEqual(served.returncode, 2)
+            self.assertIn(b"only paged", served.stderr)
 
 
 if __name__ == "__main__":
