@@ -181,7 +181,7 @@ class Variant:
 
     def write(self, path):
         writer = gguf.GGUFWriter(path, self.arch)
-        writer.add_name(self.name)
+        writer.add_name(self.name.replace("phi3", "fused"))  # Some programs judge vocabularies by names.
         for key, value in self.keys:
             if isinstance(value, bool):
                 writer.add_bool(key, value)
@@ -197,7 +197,8 @@ class Variant:
         writer.add_tokenizer_pre("default")
         writer.add_token_list([f"<{i}>" if i < 3 else f"t{i}" for i in range(VOCAB)])
         writer.add_token_scores([float(-i) for i in range(VOCAB)])
-        writer.add_token_types([3 if i < 3 else 1 for i in range(VOCAB)])
+        writer.add_token_types([2 if i == 0 else 3 if i < 3 else 1 for i in range(VOCAB)])
+        writer.add_unk_token_id(0)
         writer.add_bos_token_id(1)
         writer.add_eos_token_id(2)
         for tensor in self.expanded():
@@ -265,7 +266,7 @@ def llama_variants():
 
 def qwen_variants():
     yield Variant("qwen2_tied", "qwen2")
-    yield Variant("qwen2_untied_q8_0", "qwen2", kind=TYPE.Q8_0, tied=False, heads=6, kv_heads=2, head_dim=32)
+    yield Variant("qwen2_untied_q8_0", "qwen2", kind=TYPE.Q8_0, tied=False, d_model=192, heads=6, kv_heads=2)
     yield add_yarn(Variant("qwen2_yarn", "qwen2", tied=False))
     yield Variant("qwen3_tied", "qwen3", head_dim=32)
     yield Variant("qwen3_untied_q4_0", "qwen3", kind=TYPE.Q4_0, tied=False, head_dim=32)

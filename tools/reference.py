@@ -101,7 +101,8 @@ def rope_of(m, d_head, context):
     if kind == "yarn":
         inv = yarn(inv, base, factor, m.key("rope.scaling.original_context_length"),
                    m.key("rope.scaling.yarn_beta_fast", 32.0), m.key("rope.scaling.yarn_beta_slow", 1.0))
-        magnitude *= m.key("rope.scaling.yarn_attn_factor", 1.0) * (0.1 * math.log(factor) + 1)
+        # Converters write Transformers' attention_factor, which takes the place of the formula.
+        magnitude *= m.key("rope.scaling.yarn_attn_factor", 0.1 * math.log(factor) + 1)
     elif kind == "linear":
         inv = inv / factor
     return inv, magnitude

@@ -97,6 +97,24 @@ TEST(Architecture, YarnKeepsFastPairsAndDividesSlowOnes) {
   for (size_t i = 23; i < 32; ++i) EXPECT_EQ(after[i], before[i] / 4) << i;
 }
 
+TEST(Architecture, YarnFactorsOfTheMagnitude) {
+  const auto magnitude = [](const Change& change) {
+    return ReadGood(Model("llama", {},
+                          [&](GgufWriter& w) {
+                            Yarn(w);
+                            change(w);
+                          }))
+        .rope_magnitude;
+  };
+  const double plain = 1.0 + 0.1 * std::log(4.0);
+  EXPECT_NEAR(magnitude([](GgufWriter&) {}), plain, 1e-15);
+  EXPECT_NEAR(magnitude([](GgufWriter& w) { w.Float("llama.rope.scaling.attn_factor", 0.5f); }),
+              0.5 * plain, 1e-15);
+  // Takes the place of the formula.
+  EXPECT_EQ(magnitude([](GgufWriter& w) { w.Float("llama.rope.scaling.yarn_attn_factor", 0.75f); }),
+            0.75);
+}
+
 TEST(Architecture, DivisorsAreOfPairs) {
   const std::vector<float> divisors = {1, 1, 2, 3, 4, 8, 8, 8};
   const Change add = [&](GgufWriter& w) {

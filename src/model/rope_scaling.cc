@@ -121,8 +121,9 @@ Status ReadRopeScaling(const GgufFile& file, ModelConfig& config) {
   KV_ASSIGN_OR_RETURN(config.rope_magnitude, keys.PositiveOr("scaling.attn_factor", 1.0));
   if (type == "yarn") {
     KV_RETURN_IF_ERROR(ReadYarn(file, keys, config));
-    KV_ASSIGN_OR_RETURN(const double more, keys.PositiveOr("scaling.yarn_attn_factor", 1.0));
-    config.rope_magnitude *= more * YarnMagnitude(factor);
+    KV_ASSIGN_OR_RETURN(const double magnitude,
+                        keys.PositiveOr("scaling.yarn_attn_factor", YarnMagnitude(factor)));
+    config.rope_magnitude *= magnitude;
   } else {
     KV_RETURN_IF_ERROR(RefuseYarnKeys(keys, type));
   }

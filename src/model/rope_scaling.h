@@ -18,8 +18,8 @@ namespace kvasir {
 // tensor of another shape; kUnimplemented for scalings that rope.h does not know.
 //
 // Meaning: type none, linear or yarn, linear when only a factor is there. The magnitude is
-// attn_factor * yarn_attn_factor, times YarnMagnitude(factor) for yarn: what the runtimes of this
-// file format multiply by. REQUIRES: config.layers and rope_dim are set.
+// attn_factor, for yarn times yarn_attn_factor or, where that is absent, YarnMagnitude(factor).
+// REQUIRES: config.layers and rope_dim are set.
 Status ReadRopeScaling(const GgufFile& file, ModelConfig& config);
 
 // The values of a tensor of RoPE divisors: [rope_dim / 2] float32, each positive and finite.

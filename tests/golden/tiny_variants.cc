@@ -137,12 +137,13 @@ class Builder {
     for (uint32_t i = 0; i < vocab; ++i) {
       tokens.push_back(i < 3 ? "<" + std::to_string(i) + ">" : "t" + std::to_string(i));
       scores.push_back(-static_cast<float>(i));
-      types.push_back(i < 3 ? 3 : 1);
+      types.push_back(i == 0 ? 2 : i < 3 ? 3 : 1);  // Unknown, control, normal.
     }
     writer_.String("tokenizer.ggml.model", "llama");
     writer_.Strings("tokenizer.ggml.tokens", tokens);
     writer_.Numbers("tokenizer.ggml.scores", GgufType::kFloat32, scores);
     writer_.Numbers("tokenizer.ggml.token_type", GgufType::kInt32, types);
+    writer_.Uint("tokenizer.ggml.unknown_token_id", 0);
     writer_.Uint("tokenizer.ggml.bos_token_id", 1);
     writer_.Uint("tokenizer.ggml.eos_token_id", 2);
   }
