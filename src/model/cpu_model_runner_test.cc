@@ -211,7 +211,7 @@ TEST(CpuModelRunner, AHeadWithASketchIsReadInPartWhereTheLargestIsAllThatIsAsked
   const TinyShape shape = {.d_model = 128, .vocab = 1000, .q8_head = true};
   WeightsLoadOptions loading;
   loading.head_sketch = true;
-  for (const char* arch : {"llama", "gemma3"}) {
+  for (const char* arch : {"llama", "gemma3", "gemma2"}) {
     for (const int workers : {1, 3}) {
       TinyRunner tiny(arch, shape, workers, loading);
       const HeadSketch* sketch = tiny.weights().head_sketch();

@@ -112,7 +112,8 @@ Status CpuStep::AllocateScratch() {
   LayOut(place);
   if (weights_.head_sketch() != nullptr) {
     KV_ASSIGN_OR_RETURN(HeadScan scan,
-                        HeadScan::Create(weights_.head(), *weights_.head_sketch(), team_));
+                        HeadScan::Create(weights_.head(), *weights_.head_sketch(), team_,
+                                         static_cast<float>(config_.logit_cap)));
     head_scan_.emplace(std::move(scan));
   }
   return OkStatus();

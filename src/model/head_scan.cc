@@ -30,14 +30,15 @@ bool AnyAbove(std::span<const float> x, float limit) {
 }  // namespace
 
 StatusOr<HeadScan> HeadScan::Create(const PackedMatrix& head, const HeadSketch& sketch,
-                                    WorkerTeam& team) {
-  HeadScan scan(head, sketch, team);
+                                    WorkerTeam& team, float logit_cap) {
+  HeadScan scan(head, sketch, team, logit_cap);
   KV_ASSIGN_OR_RETURN(scan.prepared_, HugeBuffer::Allocate(sketch.PreparedBytes(kMaxRows)));
   return scan;
 }
 
-HeadScan::HeadScan(const PackedMatrix& head, const HeadSketch& sketch, WorkerTeam& team)
-    : head_(&head), sketch_(&sketch), team_(&team) {
+HeadScan::HeadScan(const PackedMatrix& head, const HeadSketch& sketch, WorkerTeam& team,
+                   float logit_cap)
+    : head_(&head), sketch_(&sketch), team_(&team), logit_cap_(logit_cap) {
   best_.resize(size_t{kMaxRows} * static_cast<size_t>(team.worker_count()));
   below_.resize(kMaxRows);
   proven_.resize(kMaxRows);
@@ -87,6 +88,20 @@ uint64_t HeadScan::Bound(uint32_t rows, float* logits, size_t stride, int worker
   return panels * sketch_->panel_bytes();
 }
 
+// Values up to this are below `largest` in the end, capped or not. SoftCap is near the true
+// function to a few units in the last place and not quite monotone, hence the margin.
+float HeadScan::LargestLoser(float largest) const {
+  if (logit_cap_ == 0.0f) return std::nextafter(largest, -kInfinity);
+  constexpr double kMargin = 0x1p-19;
+  constexpr float kLeast = 1e-30f;  // Nearer to zero everything may round to it.
+  const double capped = SoftCapReference(largest, logit_cap_);
+  const double below = capped * (capped > 0 ? 1 - kMargin : 1 + kMargin) / logit_cap_;
+  if (below <= -1.0) return -kInfinity;
+  const auto loser = static_cast<float>(logit_cap_ * std::atanh(below));
+  if (std::abs(loser) < kLeast) return -kLeast;
+  return std::min(std::nextafter(loser, -kInfinity), std::nextafter(largest, -kInfinity));
+}
+
 void HeadScan::FindFloor(const Activations& input, uint32_t row) {
   below_[row] = -kInfinity;
   if (proven_[row] == 0) return;
@@ -103,7 +118,7 @@ void HeadScan::FindFloor(const Activations& input, uint32_t row) {
   MatMulPanels(one, input, 0, 1, Store::kAssign, exact, kPanelRows);
   const std::span<const float> logits(exact + row * kPanelRows, one.rows);
   const float largest = logits[ArgMax(logits)];
-  if (std::isfinite(largest)) below_[row] = std::nextafter(largest, -kInfinity);
+  if (std::isfinite(largest)) below_[row] = LargestLoser(largest);
 }
 
 uint64_t HeadScan::Rescore(const Activations& input, uint32_t begin, uint32_t end, float* logits,
@@ -123,6 +138,11 @@ uint64_t HeadScan::Rescore(const Activations& input, uint32_t begin, uint32_t en
     MatMulPanels(*head_, input, from, to, Store::kAssign, logits, stride);
     panels += to - from;
     from = to;  // Which was looked at, if it is there.
+  }
+  for (uint32_t row = 0; logit_cap_ != 0.0f && row < input.rows; ++row) {
+    const uint32_t first = begin * kPanelRows;
+    const uint32_t last = std::min(end * kPanelRows, head_->rows);
+    SoftCap({logits + row * stride + first, last - first}, logit_cap_);
   }
   return panels * PackedPanelBytes(head_->format, head_->cols);
 }

@@ -4,7 +4,9 @@
 // logits of the panel with the highest bound, whose largest is a floor that the winner reaches;
 // then the exact logits of every panel in which some bound reaches the floor. The head's own
 // product computes them, so they are the same bits as without, ties included; a row that has no
-// bound (not finite, tiny or huge activations) has all of its panels computed. Thread: one scan at
+// bound (not finite, tiny or huge activations) has all of its panels computed. Where logits are
+// capped (ModelConfig::logit_cap) several may be equal afterwards, of which the first wins: then
+// every panel that could hold an equal is computed, too. Thread: one scan at
 // a time; all workers of the team call its phases in turn.
 #ifndef KVASIR_MODEL_HEAD_SCAN_H_
 #define KVASIR_MODEL_HEAD_SCAN_H_
@@ -27,15 +29,15 @@ class HeadScan {
   // docs/HEAD.md.
   static constexpr uint32_t kMaxRows = 8;
 
-  // All references must outlive the scan. kResourceExhausted without memory.
+  // All references must outlive the scan. `logit_cap` 0: none. kResourceExhausted without memory.
   static StatusOr<HeadScan> Create(const PackedMatrix& head, const HeadSketch& sketch,
-                                   WorkerTeam& team);
+                                   WorkerTeam& team, float logit_cap = 0.0f);
 
   // Called by every worker at the same point of the program. `input` has the rows both as floats
   // and quantized for the head; each worker may pass a copy of its own. Afterwards ArgMax of
-  // logits[r * stride ..) is that of the exact row, and its value exact; other values are exact or
-  // some upper bound below the largest. Ends with a barrier. Returns the bytes that this worker
-  // read of sketch and head. REQUIRES: input.rows <= kMaxRows.
+  // logits[r * stride ..) is that of the exact (capped) row, and its value exact; other values are
+  // exact or some upper bound below the largest. Ends with a barrier. Returns the bytes that this
+  // worker read of sketch and head. REQUIRES: input.rows <= kMaxRows.
   uint64_t ArgMaxLogits(const Activations& input, float* logits, size_t stride, int worker);
 
  private:
@@ -44,9 +46,10 @@ class HeadScan {
     uint32_t index;
   };
 
-  HeadScan(const PackedMatrix& head, const HeadSketch& sketch, WorkerTeam& team);
+  HeadScan(const PackedMatrix& head, const HeadSketch& sketch, WorkerTeam& team, float logit_cap);
   void PrepareRow(const Activations& input, uint32_t row);
   uint64_t Bound(uint32_t rows, float* logits, size_t stride, int worker);
+  float LargestLoser(float largest) const;
   void FindFloor(const Activations& input, uint32_t row);
   uint64_t Rescore(const Activations& input, uint32_t begin, uint32_t end, float* logits,
                    size_t stride) const;
@@ -55,6 +58,7 @@ class HeadScan {
   const PackedMatrix* head_;
   const HeadSketch* sketch_;
   WorkerTeam* team_;
+  float logit_cap_;
   HugeBuffer prepared_;
   std::vector<Best> best_;  // [workers][kMaxRows]
   // [kMaxRows] Logits at or below cannot win; -infinity: everything may.

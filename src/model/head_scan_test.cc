@@ -28,8 +28,9 @@ struct Answer {
 
 class ScannedHead {
  public:
-  ScannedHead(const std::vector<float>& values, uint32_t rows, uint32_t cols, int workers)
-      : rows_(rows), cols_(cols), team_(workers) {
+  ScannedHead(const std::vector<float>& values, uint32_t rows, uint32_t cols, int workers,
+              float cap = 0.0f)
+      : rows_(rows), cols_(cols), cap_(cap), team_(workers) {
     const std::vector<std::byte> file = Q8FileOf(values);
     matrix_ = {WeightFormat::kQ8_0, rows, cols, nullptr};
     packed_ =
@@ -39,13 +40,14 @@ class ScannedHead {
     const std::vector<float> weights(cols, 1.0f);
     sketch_.emplace(*HeadSketch::Create(file, rows, cols, weights));
     EXPECT_TRUE(sketch_->BuildPanels(file, 0, matrix_.panel_count()));
-    scan_.emplace(*HeadScan::Create(matrix_, *sketch_, team_));
+    scan_.emplace(*HeadScan::Create(matrix_, *sketch_, team_, cap));
   }
 
   std::vector<Answer> Full(const std::vector<std::vector<float>>& h) {
     const Activations input = Quantize(h);
     std::vector<float> logits(h.size() * rows_);
     MatMulPanels(matrix_, input, 0, matrix_.panel_count(), Store::kAssign, logits.data(), rows_);
+    if (cap_ != 0.0f) SoftCap(logits, cap_);
     return Answers(logits, h.size());
   }
 
@@ -87,6 +89,7 @@ class ScannedHead {
 
   uint32_t rows_;
   uint32_t cols_;
+  float cap_;
   WorkerTeam team_;
   HugeBuffer packed_;
   std::vector<float> values_;
@@ -145,6 +148,32 @@ TEST(HeadScanTest, EqualAndNearlyEqualRowsKeepTheirOrder) {
       ASSERT_EQ(head.Scanned({h}), head.Full({h})) << "seed " << seed;
     }
   }
+}
+
+// Caps far below the logits make many of them equal, of which the first must win; caps of their
+// size leave them apart.
+TEST(HeadScanTest, CappedLogitsTieAndTheFirstWins) {
+  int ties = 0;
+  for (const uint64_t seed : TestSeeds(6)) {
+    Rng rng(seed);
+    const uint32_t rows = 3000, cols = 128;
+    const float cap = seed % 3 == 0 ? 0.05f : seed % 3 == 1 ? 0.4f : 30.0f;
+    const std::vector<float> values = Normals(rng, size_t{rows} * cols, 0.05f);
+    ScannedHead head(values, rows, cols, 2, cap);
+    ScannedHead plain(values, rows, cols, 2);
+    for (int step = 0; step < 20; ++step) {
+      std::vector<std::vector<float>> h(rng.Between(1, HeadScan::kMaxRows));
+      for (std::vector<float>& row : h) row = Normals(rng, cols, rng.Below(2) == 0 ? 1.0f : 0.1f);
+      // All logits negative: the largest is the one that is nearest to zero.
+      if (step == 0) {
+        for (std::vector<float>& row : h) std::fill(row.begin(), row.end(), 1e-3f);
+      }
+      const std::vector<Answer> scanned = head.Scanned(h);
+      ASSERT_EQ(scanned, head.Full(h)) << "seed " << seed << " step " << step;
+      ties += scanned[0].index != plain.Full(h)[0].index;
+    }
+  }
+  EXPECT_GT(ties, 10);
 }
 
 TEST(HeadScanTest, RowsThatHaveNoBoundAreComputedInFull) {

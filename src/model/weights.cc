@@ -143,8 +143,6 @@ class WeightsLoader {
   // Before anything is released: looks at the final norm and some rows of the head.
   Status StartSketch() {
     const PackedMatrix& head = weights_.head_;
-    // Capped logits may tie where the head's own do not, so their largest is not the head's.
-    if (config_.logit_cap != 0.0) return OkStatus();
     if (!options_.head_sketch || !HeadSketch::Suits(head.format, head.cols)) return OkStatus();
     const GgufTensor& tensor = HeadTensor();
     const GgufTensor& norm = Tensor("output_norm.weight");

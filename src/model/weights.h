@@ -68,7 +68,7 @@ class Weights {
   const PackedMatrix& token_embedding() const { return token_embedding_; }  // [vocab, d_model]
   const PackedMatrix& head() const { return head_; }  // token_embedding() itself when tied
   std::span<const float> output_norm() const { return output_norm_; }
-  // Null when it was not asked for, the head does not suit or logits are capped.
+  // Null when it was not asked for or the head does not suit.
   const HeadSketch* head_sketch() const { return head_sketch_ ? &*head_sketch_ : nullptr; }
   size_t packed_bytes() const { return buffer_.size(); }
 
