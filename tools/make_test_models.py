@@ -39,8 +39,19 @@ def add_config(writer, shape):
     writer.add_value_length(shape.head_dim)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(10000.0)
-    if shape.arch == "gemma3":
+    if shape.arch in ("gemma2", "gemma3"):
         writer.add_sliding_window(4)
+    if shape.arch == "gemma2":
+        writer.add_attn_logit_softcapping(50.0)
+        writer.add_final_logit_softcapping(30.0)
+    if shape.arch == "phi3":
+        writer.add_rope_dimension_count(12)
+        writer.add_rope_scaling_orig_ctx_len(32)
+        writer.add_rope_scaling_attn_factors(1.25)
+    if shape.arch == "qwen3":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(4.0)
+        writer.add_rope_scaling_orig_ctx_len(16)
 
 
 def add_tokenizer(writer, shape, kind):
@@ -92,20 +103,35 @@ def add_tensors(writer, shape, rng, kind, down_kind, tied):
     for i in range(shape.layers):
         b = f"blk.{i}."
         vector(b + "attn_norm.weight", shape.d_model)
-        add_tensor(writer, rng, b + "attn_q.weight", q, shape.d_model, kind)
-        add_tensor(writer, rng, b + "attn_k.weight", kv, shape.d_model, kind)
-        add_tensor(writer, rng, b + "attn_v.weight", kv, shape.d_model, kind)
+        fused = shape.arch == "phi3"
+        if fused:
+            add_tensor(writer, rng, b + "attn_qkv.weight", q + 2 * kv, shape.d_model, kind)
+        else:
+            add_tensor(writer, rng, b + "attn_q.weight", q, shape.d_model, kind)
+            add_tensor(writer, rng, b + "attn_k.weight", kv, shape.d_model, kind)
+            add_tensor(writer, rng, b + "attn_v.weight", kv, shape.d_model, kind)
+        if shape.arch == "qwen2":
+            vector(b + "attn_q.bias", q)
+            vector(b + "attn_k.bias", kv)
+            vector(b + "attn_v.bias", kv)
         add_tensor(writer, rng, b + "attn_output.weight", shape.d_model, q, kind)
         vector(b + "ffn_norm.weight", shape.d_model)
-        add_tensor(writer, rng, b + "ffn_gate.weight", shape.d_ffn, shape.d_model, kind)
-        add_tensor(writer, rng, b + "ffn_up.weight", shape.d_ffn, shape.d_model, kind)
+        if not fused:
+            add_tensor(writer, rng, b + "ffn_gate.weight", shape.d_ffn, shape.d_model, kind)
+        add_tensor(writer, rng, b + "ffn_up.weight", 2 * shape.d_ffn if fused else shape.d_ffn, shape.d_model, kind)
         add_tensor(writer, rng, b + "ffn_down.weight", shape.d_model, shape.d_ffn, down_kind or kind)
-        if shape.arch == "gemma3":
+        if shape.arch in ("gemma3", "qwen3"):
             vector(b + "attn_q_norm.weight", shape.head_dim)
             vector(b + "attn_k_norm.weight", shape.head_dim)
+        if shape.arch in ("gemma2", "gemma3"):
             vector(b + "post_attention_norm.weight", shape.d_model)
             vector(b + "post_ffw_norm.weight", shape.d_model)
     vector("output_norm.weight", shape.d_model)
+    if shape.arch == "phi3":
+        vector("rope_factors_long.weight", 6)
+        vector("rope_factors_short.weight", 6)
+    if shape.arch == "llama" and shape.layers == 3:
+        vector("rope_freqs.weight", shape.head_dim // 2)
     if not tied:
         add_tensor(writer, rng, "output.weight", shape.vocab, shape.d_model, kind)
 
@@ -138,6 +164,11 @@ def main():
     write_model(folder / "gemma3_q4_0", Shape("gemma3", layers=2), TYPE.Q4_0, alignment=64, seed=3)
     write_model(folder / "gemma3_q4_k", Shape("gemma3", d_ffn=256), TYPE.Q5_0, down_kind=TYPE.Q4_K, seed=4)
     write_model(folder / "llama_q6_k", Shape("llama", d_ffn=256), TYPE.Q8_0, down_kind=TYPE.Q6_K, seed=5)
+    write_model(folder / "llama3_q4_0", Shape("llama", layers=3), TYPE.Q4_0, seed=6)
+    write_model(folder / "qwen2_q8_0", Shape("qwen2"), TYPE.Q8_0, "gpt2", seed=7)
+    write_model(folder / "qwen3_q4_0", Shape("qwen3"), TYPE.Q4_0, "gpt2", tied=False, seed=8)
+    write_model(folder / "gemma2_q4_1", Shape("gemma2", layers=2), TYPE.Q4_1, seed=9)
+    write_model(folder / "phi3_q4_0", Shape("phi3"), TYPE.Q4_0, seed=10)
     write_model(folder / "vocabulary_gpt2", Shape("llama", vocab=28), None, "gpt2")
     write_model(folder / "vocabulary_llama", Shape("gemma3", vocab=20), None, "llama")
     (folder / "big_endian_header").write_bytes(b"GGUF" + (3).to_bytes(4, "big") + bytes(16))
