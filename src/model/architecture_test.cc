@@ -240,7 +240,8 @@ TEST(Architecture, BiasesAreOfAllLayersOrNone) {
 }
 
 TEST(Architecture, Gemma2KnowsWhatItsFilesDoNotSay) {
-  const ModelConfig silent = ReadGood(Model("gemma2", {.layers = 3}, [](GgufWriter&) {}));
+  const ModelConfig silent =
+      ReadGood(Model("gemma2", {.layers = 3, .window = 0}, [](GgufWriter&) {}));
   EXPECT_EQ(silent.attention_cap, 50.0);
   EXPECT_EQ(silent.logit_cap, 30.0);
   EXPECT_EQ(silent.attention_scale, 0.25);
@@ -250,10 +251,9 @@ TEST(Architecture, Gemma2KnowsWhatItsFilesDoNotSay) {
   EXPECT_EQ(silent.layers[0].window, 4096u);
   EXPECT_EQ(silent.layers[1].window, 0u);
   EXPECT_EQ(silent.layers[2].window, 4096u);
-  const ModelConfig large = ReadGood(Model("gemma2", {.layers = 46, .heads = 2}, [](GgufWriter& w) {
-    w.Float("gemma2.attn_logit_softcapping", 7.0f);
-    w.Uint("gemma2.attention.sliding_window", 9);
-  }));
+  const ModelConfig large =
+      ReadGood(Model("gemma2", {.layers = 46, .heads = 2, .window = 9},
+                     [](GgufWriter& w) { w.Float("gemma2.attn_logit_softcapping", 7.0f); }));
   EXPECT_EQ(large.attention_cap, 7.0);
   EXPECT_EQ(large.layers[44].window, 9u);
   EXPECT_EQ(large.attention_scale, 1 / std::sqrt(32.0));

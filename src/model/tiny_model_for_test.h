@@ -23,7 +23,7 @@ struct TinyShape {
   uint32_t head_dim = 16;
   uint32_t vocab = 40;
   uint32_t context = 128;
-  uint32_t window = 8;   // Of gemma3's local layers.
+  uint32_t window = 8;   // Of Gemma's local layers; 0: the file does not say.
   bool q8_head = false;  // The tied head is Q8_0, not F32.
 };
 
@@ -83,7 +83,9 @@ inline void WriteTinyConfig(GgufWriter& writer, const TinyShape& shape, const st
   writer.Uint(arch + ".attention.value_length", shape.head_dim);
   writer.Float(arch + ".attention.layer_norm_rms_epsilon", 1e-5f);
   writer.Float(arch + ".rope.freq_base", 10000.0f);
-  if (arch == "gemma3") writer.Uint("gemma3.attention.sliding_window", shape.window);
+  if ((arch == "gemma2" || arch == "gemma3") && shape.window != 0) {
+    writer.Uint(arch + ".attention.sliding_window", shape.window);
+  }
 }
 
 // Every tensor of a model of this shape, with random values.
