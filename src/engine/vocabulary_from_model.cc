@@ -32,6 +32,7 @@ VocabularySource VocabularySourceFrom(const TokenizerFields& fields) {
   source.add_bos = fields.add_bos;
   source.add_eos = fields.add_eos;
   source.add_space_prefix = fields.add_space_prefix;
+  source.remove_extra_whitespaces = fields.remove_extra_whitespaces;
   return source;
 }
 

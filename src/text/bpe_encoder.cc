@@ -10,17 +10,32 @@ namespace kvasir {
 
 StatusOr<std::unique_ptr<BpeEncoder>> BpeEncoder::Create(const Vocabulary& vocabulary,
                                                          const VocabularySource& source) {
-  const std::optional<PretokenizerRule> rule = FindPretokenizerRule(source.pre);
-  if (!rule) {
+  const PretokenizerRule* const rule = FindPretokenizerRule(source.pre);
+  if (source.pre.empty()) {
+    return InvalidArgument("tokenizer.ggml.pre is missing; known: {}", KnownPretokenizerRules());
+  }
+  if (rule == nullptr) {
     return InvalidArgument("tokenizer.ggml.pre is \"{}\", which is not supported; known: {}",
                            RepairUtf8(std::string_view(source.pre).substr(0, 60)),
                            KnownPretokenizerRules());
   }
   std::unique_ptr<BpeEncoder> encoder(new BpeEncoder());
-  encoder->rule_ = *rule;
+  encoder->rule_ = rule;
+  encoder->vocabulary_ = &vocabulary;
   KV_RETURN_IF_ERROR(encoder->ReadBytes(vocabulary));
   KV_RETURN_IF_ERROR(encoder->ReadMerges(vocabulary, source));
+  if (rule->whole_words_first) encoder->IndexWords(vocabulary);
   return encoder;
+}
+
+void BpeEncoder::IndexWords(const Vocabulary& vocabulary) {
+  words_ = TextIndex(vocabulary.size());
+  const auto bytes_of = [&vocabulary](int32_t id) { return vocabulary.bytes(TokenId{id}); };
+  for (size_t i = 0; i < vocabulary.size(); ++i) {
+    const TokenId id{static_cast<int32_t>(i)};
+    if (vocabulary.kind(id) != TokenKind::kNormal || vocabulary.bytes(id).empty()) continue;
+    words_.Insert(vocabulary.bytes(id), Index(id), bytes_of);
+  }
 }
 
 Status BpeEncoder::ReadBytes(const Vocabulary& vocabulary) {
@@ -90,10 +105,17 @@ bool BpeEncoder::covers_all_bytes() const {
 }
 
 void BpeEncoder::Encode(std::string_view run, BpeMerge* scratch, std::vector<TokenId>* out) const {
-  for (size_t offset = 0; offset < run.size();) {
-    const size_t length = NextWordLength(rule_, run, offset);
-    EncodeWord(run.substr(offset, length), scratch, out);
-    offset += length;
+  WordCutter cutter(rule_, run);
+  for (std::string_view word; cutter.Next(&word);) {
+    if (rule_->whole_words_first) {
+      const int32_t id =
+          words_.Find(word, [this](int32_t other) { return vocabulary_->bytes(TokenId{other}); });
+      if (id >= 0) {
+        out->push_back(TokenId{id});
+        continue;
+      }
+    }
+    EncodeWord(word, scratch, out);
   }
 }
 

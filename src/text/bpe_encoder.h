@@ -27,6 +27,7 @@ class BpeEncoder final : public RunEncoder {
  public:
   // InvalidArgument: an unknown pre-tokenizer, a merge that is malformed or names a token that does
   // not exist or is not ordinary text, no byte tokens at all.
+  // `vocabulary` must outlive the encoder.
   static StatusOr<std::unique_ptr<BpeEncoder>> Create(const Vocabulary& vocabulary,
                                                       const VocabularySource& source);
 
@@ -53,11 +54,15 @@ class BpeEncoder final : public RunEncoder {
 
   BpeEncoder() = default;
   Status ReadBytes(const Vocabulary& vocabulary);
+  void IndexWords(const Vocabulary& vocabulary);
   Status ReadMerges(const Vocabulary& vocabulary, const VocabularySource& source);
   const Slot* FindMerge(int32_t left, int32_t right) const;
   void EncodeWord(std::string_view word, BpeMerge* scratch, std::vector<TokenId>* out) const;
 
-  PretokenizerRule rule_ = PretokenizerRule::kGpt2;
+  const PretokenizerRule* rule_ = nullptr;
+  // Tokens by their bytes, for rules that look words up; else empty.
+  TextIndex words_;
+  const Vocabulary* vocabulary_ = nullptr;
   std::array<int32_t, 256> byte_ids_{};  // -1: this byte has no token.
   std::vector<Slot> slots_;              // A power of two.
   size_t mask_ = 0;

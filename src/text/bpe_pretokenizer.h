@@ -1,40 +1,62 @@
-// BpePretokenizer: cuts text into the words (with their leading space) inside which byte-level BPE
-// merges. No merge crosses a cut.
+// The pre-tokenizers of byte-level BPE: they cut text into the words (with their leading space)
+// inside which pairs merge. No merge crosses a cut.
 //
-// The rules are published as regular expressions:
-//   gpt-2   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-//   smollm  first every \p{N} by itself, then gpt-2 on what lies between (so that there the end of
-//   a
-//           stretch counts as the end of the text)
-// They are scanned by hand: one pass without backtracking, whatever the input, where a regular
-// expression engine needs stack or match limits for a word of a megabyte. bpe_pretokenizer_test.cc
-// holds the scanner against PCRE2 on the expressions above.
+// A model file names its pre-tokenizer (tokenizer.ggml.pre). Each is a list of published regular
+// expressions, applied one after the other: the first cuts the text into its matches and what lies
+// between them, each further one cuts the pieces of the one before, and at the end of a piece the
+// text ends. The table is in bpe_pretokenizer.cc, the expressions' dialect in word_pattern.h.
 //
-// \s is White_Space; \p{L} and \p{N} are general categories (utf8proc). A byte that is not part of
-// a well-formed character counts as a character that is none of these.
-//
-// Thread: pure functions.
+// Thread: rules are immutable; a WordCutter belongs to one caller.
+// Source: the models' published tokenizer.json files.
 #ifndef KVASIR_TEXT_BPE_PRETOKENIZER_H_
 #define KVASIR_TEXT_BPE_PRETOKENIZER_H_
 
 #include <cstddef>
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "text/word_pattern.h"
 
 namespace kvasir {
 
-enum class PretokenizerRule : uint8_t { kGpt2, kSmollm };
+struct PretokenizerRule {
+  std::vector<WordPattern> passes;  // Not empty.
+  // A word that is a token as it stands becomes that token, whatever the merges say.
+  bool whole_words_first = false;
+  // Texts begin with BOS unless the file says otherwise.
+  bool adds_bos = false;
+};
 
-// The rule that tokenizer.ggml.pre names, or nullopt.
-std::optional<PretokenizerRule> FindPretokenizerRule(std::string_view name);
-// "gpt-2, smollm": for messages.
+// The rule that tokenizer.ggml.pre names, or nullptr. Lives as long as the program.
+const PretokenizerRule* FindPretokenizerRule(std::string_view name);
+// "default, gpt-2, ...": for messages.
 std::string KnownPretokenizerRules();
 
-// Bytes of the word that starts at `offset`, given that a word does. At least 1.
-// REQUIRES: offset < text.size().
-size_t NextWordLength(PretokenizerRule rule, std::string_view text, size_t offset);
+// The words of one text, in order; together they are the text. O(length).
+class WordCutter {
+ public:
+  // Both outlive the cutter.
+  WordCutter(const PretokenizerRule* rule, std::string_view text);
+
+  // False at the end. Words are not empty.
+  bool Next(std::string_view* word);
+
+ private:
+  struct Level {
+    size_t offset = 0;     // What is left of the piece that this pass cuts,
+    size_t end = 0;        // up to here.
+    size_t match_end = 0;  // offset < match_end: a found match, which comes next.
+    WordPattern::Hopeless hopeless;
+  };
+
+  bool NextPiece(size_t level, std::string_view* piece);
+
+  const PretokenizerRule* rule_;
+  std::string_view text_;
+  bool begun_ = false;
+  std::vector<Level> levels_;  // One per pass.
+};
 
 }  // namespace kvasir
 

@@ -102,21 +102,22 @@ int32_t SpmEncoder::Find(std::string_view text) const {
 }
 
 void SpmEncoder::Encode(std::string_view run, BpeMerge* scratch, std::vector<TokenId>* out) const {
+  const size_t run_begin = out->size();
   size_t begin = 0;
   uint32_t previous = 0;
   for (size_t offset = 0; offset < run.size();) {
     const Utf8Char character = SymbolAt(run, offset);
     if (offset > begin && !MayJoin(previous, character.code_point)) {
-      EncodePiece(run.substr(begin, offset - begin), scratch, out);
+      EncodePiece(run.substr(begin, offset - begin), run_begin, scratch, out);
       begin = offset;
     }
     previous = character.code_point;
     offset += character.length;
   }
-  if (begin < run.size()) EncodePiece(run.substr(begin), scratch, out);
+  if (begin < run.size()) EncodePiece(run.substr(begin), run_begin, scratch, out);
 }
 
-void SpmEncoder::EncodePiece(std::string_view piece, BpeMerge* scratch,
+void SpmEncoder::EncodePiece(std::string_view piece, size_t run_begin, BpeMerge* scratch,
                              std::vector<TokenId>* out) const {
   scratch->Reset(piece.size());
   for (size_t offset = 0; offset < piece.size();) {
@@ -137,7 +138,10 @@ void SpmEncoder::EncodePiece(std::string_view piece, BpeMerge* scratch,
     if (symbol.id >= 0) {
       out->push_back(TokenId{symbol.id});
     } else if (unknown_id_ >= 0) {
-      out->push_back(TokenId{unknown_id_});
+      // Unknown neighbours are one unknown piece.
+      if (out->size() == run_begin || out->back() != TokenId{unknown_id_}) {
+        out->push_back(TokenId{unknown_id_});
+      }
     } else {
       for (const char c : piece.substr(offset, symbol.length)) {
         out->push_back(TokenId{byte_ids_[static_cast<uint8_t>(c)]});

@@ -42,7 +42,9 @@ class SpmEncoder final : public RunEncoder {
   Status ReadScores(const VocabularySource& source);
   void AddToken(int32_t id);
   int32_t Find(std::string_view text) const;
-  void EncodePiece(std::string_view piece, BpeMerge* scratch, std::vector<TokenId>* out) const;
+  // `run_begin`: where the run's tokens begin in `*out`.
+  void EncodePiece(std::string_view piece, size_t run_begin, BpeMerge* scratch,
+                   std::vector<TokenId>* out) const;
 
   // Whether some token may hold the characters `a` and `b` side by side. Where none does no merge
   // can cross, so the text is cut there and short pieces are merged one by one: the same result

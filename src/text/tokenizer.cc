@@ -47,14 +47,24 @@ class TrustCursor {
 };
 
 // Sends stretches of plain text to the run encoder, with the model's space in front where it
-// belongs.
+// belongs and without the spaces that the model does not want.
 class RunSink {
  public:
-  RunSink(const RunEncoder& encoder, bool space_prefix, std::vector<TokenId>* out)
-      : encoder_(encoder), space_prefix_(space_prefix), prefix_due_(space_prefix), out_(out) {}
+  RunSink(const RunEncoder& encoder, const Vocabulary& vocabulary, std::vector<TokenId>* out)
+      : encoder_(encoder),
+        space_prefix_(vocabulary.add_space_prefix()),
+        squeezes_(vocabulary.remove_extra_whitespaces()),
+        prefix_due_(space_prefix_),
+        out_(out) {}
 
-  void Text(std::string_view run) {
+  // `ends`: a control token or the end of the text follows.
+  void Text(std::string_view run, bool ends) {
+    if (squeezes_) {
+      Squeeze(run, ends);
+      run = squeezed_;
+    }
     if (run.empty()) return;
+    stretch_begun_ = true;
     if (prefix_due_) {
       prefix_due_ = false;
       encoder_.Encode(std::string(" ").append(run), &scratch_, out_);
@@ -65,17 +75,31 @@ class RunSink {
   void UserDefined(int32_t id) {
     if (prefix_due_) encoder_.Encode(" ", &scratch_, out_);
     prefix_due_ = false;
+    stretch_begun_ = true;
     out_->push_back(TokenId{id});
   }
   void Control(int32_t id) {
     out_->push_back(TokenId{id});
     prefix_due_ = space_prefix_;
+    stretch_begun_ = false;
   }
 
  private:
+  void Squeeze(std::string_view run, bool ends) {
+    squeezed_.clear();
+    for (const char c : run) {
+      const bool is_first = squeezed_.empty() ? !stretch_begun_ : squeezed_.back() == ' ';
+      if (c != ' ' || !is_first) squeezed_.push_back(c);
+    }
+    if (ends && !squeezed_.empty() && squeezed_.back() == ' ') squeezed_.pop_back();
+  }
+
   const RunEncoder& encoder_;
   const bool space_prefix_;
+  const bool squeezes_;
   bool prefix_due_;  // The next text begins a stretch.
+  bool stretch_begun_ = false;
+  std::string squeezed_;
   BpeMerge scratch_;
   std::vector<TokenId>* out_;
 };
@@ -105,7 +129,8 @@ StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Create(const VocabularySource& s
     tokenizer->parts_->encoder = std::move(encoder);
   } else {
     KV_ASSIGN_OR_RETURN(std::unique_ptr<SpmEncoder> encoder, SpmEncoder::Create(&words, source));
-    tokenizer->encodes_all_bytes_ = encoder->covers_all_bytes();
+    tokenizer->encodes_all_bytes_ =
+        encoder->covers_all_bytes() && !words.remove_extra_whitespaces();
     tokenizer->parts_->encoder = std::move(encoder);
   }
   tokenizer->FindEndOfGeneration();
@@ -154,7 +179,7 @@ void Tokenizer::EncodeText(std::string_view text, std::span<const TextSegment> s
   KV_CHECK_LE(text.size(), kMaxTextBytes);
   const SpecialTokens& specials = parts_->specials;
   TrustCursor trust(segments);
-  RunSink sink(*parts_->encoder, adds_space_prefix(), out);
+  RunSink sink(*parts_->encoder, vocabulary_, out);
   out->reserve(out->size() + text.size() / 4);
   size_t run_begin = 0;
   for (size_t offset = 0; offset < text.size();) {
@@ -168,12 +193,12 @@ void Tokenizer::EncodeText(std::string_view text, std::span<const TextSegment> s
       ++offset;
       continue;
     }
-    sink.Text(text.substr(run_begin, offset - run_begin));
+    sink.Text(text.substr(run_begin, offset - run_begin), match.control);
     match.control ? sink.Control(match.id) : sink.UserDefined(match.id);
     offset += match.length;
     run_begin = offset;
   }
-  sink.Text(text.substr(run_begin));
+  sink.Text(text.substr(run_begin), true);
 }
 
 std::string Tokenizer::Decode(std::span<const TokenId> tokens, DecodeOptions options) const {

@@ -88,7 +88,7 @@ class Tokenizer {
   // Each stretch of text between control tokens is encoded with a space in front.
   bool adds_space_prefix() const { return vocabulary_.add_space_prefix(); }
   // Every byte string round-trips. False for byte-level vocabularies that lack some bytes: those
-  // are lost. SentencePiece without byte tokens: false too.
+  // are lost. False too for SentencePiece without byte tokens, or where the model squeezes spaces.
   bool encodes_all_bytes() const { return encodes_all_bytes_; }
   const Vocabulary& vocabulary() const { return vocabulary_; }
 

@@ -153,12 +153,9 @@ TEST(TokenizerProperty, ByteLevelBpeAgreesWithTheDefinition) {
     std::string text;
     while (text.size() < 30) text += "aabbhelo \n"[rng.Below(10)];
     std::vector<std::string> expected;
-    for (size_t offset = 0; offset < text.size();) {
-      const size_t length = NextWordLength(PretokenizerRule::kGpt2, text, offset);
-      for (std::string& s : NaiveBpe(ranks, std::string_view(text).substr(offset, length))) {
-        expected.push_back(std::move(s));
-      }
-      offset += length;
+    WordCutter cutter(FindPretokenizerRule("gpt-2"), text);
+    for (std::string_view word; cutter.Next(&word);) {
+      for (std::string& s : NaiveBpe(ranks, word)) expected.push_back(std::move(s));
     }
     std::vector<std::string> got;
     for (const TokenId id : t->Encode(text)) got.emplace_back(t->vocabulary().text(id));

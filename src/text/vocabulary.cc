@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "text/bpe_bytes.h"
+#include "text/bpe_pretokenizer.h"
 #include "text/utf8.h"
 
 namespace kvasir {
@@ -173,9 +174,15 @@ Status Vocabulary::ReadIds(const VocabularySource& source) {
   KV_RETURN_IF_ERROR(ReadId("unknown_token_id", source.unk, size(), &unk_));
   KV_RETURN_IF_ERROR(ReadId("padding_token_id", source.pad, size(), &pad_));
   const bool sentence_piece = model_ == TokenizerModel::kSentencePieceBpe;
-  add_bos_ = source.add_bos.value_or(sentence_piece && bos_.has_value());
+  bool wants_bos = sentence_piece;
+  if (!sentence_piece) {
+    const PretokenizerRule* const rule = FindPretokenizerRule(source.pre);
+    wants_bos = rule != nullptr && rule->adds_bos;
+  }
+  add_bos_ = source.add_bos.value_or(wants_bos && bos_.has_value());
   add_eos_ = source.add_eos.value_or(false);
   add_space_prefix_ = sentence_piece && source.add_space_prefix.value_or(true);
+  remove_extra_whitespaces_ = sentence_piece && source.remove_extra_whitespaces.value_or(false);
   if (add_bos_ && !bos_) {
     return InvalidArgument("tokenizer.ggml.add_bos_token is true without a bos_token_id");
   }

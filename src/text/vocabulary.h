@@ -34,8 +34,10 @@ struct VocabularySource {
   std::vector<int32_t> types;            // One per token, as TokenKind; empty: all normal.
   // Ids as in the file, unchecked.
   std::optional<int64_t> bos, eos, eot, unk, pad;
-  // Absent: the model kind's custom ("llama" adds BOS and the space prefix, "gpt2" neither).
+  // Absent: the model kind's custom ("llama" adds BOS and the space prefix, "gpt2" no prefix, and
+  // BOS where the pre-tokenizer's models do).
   std::optional<bool> add_bos, add_eos, add_space_prefix;
+  std::optional<bool> remove_extra_whitespaces;  // "llama" only; absent: false.
 };
 
 enum class TokenizerModel : uint8_t { kByteLevelBpe, kSentencePieceBpe };
@@ -100,6 +102,8 @@ class Vocabulary {
   bool add_bos() const { return add_bos_; }  // Implies bos().
   bool add_eos() const { return add_eos_; }  // Implies eos().
   bool add_space_prefix() const { return add_space_prefix_; }
+  // Runs of spaces count as one, those at either end of a stretch of text as none.
+  bool remove_extra_whitespaces() const { return remove_extra_whitespaces_; }
 
  private:
   // Strings back to back: one allocation instead of one per token.
@@ -128,6 +132,7 @@ class Vocabulary {
   bool add_bos_ = false;
   bool add_eos_ = false;
   bool add_space_prefix_ = false;
+  bool remove_extra_whitespaces_ = false;
 };
 
 // 64 well-mixed bits of a short string. Not for adversarial keys.

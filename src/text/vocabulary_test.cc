@@ -76,8 +76,8 @@ TEST(Vocabulary, EndOfGenerationIsIdsAndControlNames) {
 
 TEST(VocabularyErrors, ModelAndPretokenizerNameTheKnownOnes) {
   EXPECT_THAT(BpeError([](auto* s) { s->model = "bert"; }), HasSubstr("gpt2, llama"));
-  EXPECT_THAT(BpeError([](auto* s) { s->pre = "llama-bpe"; }), HasSubstr("gpt-2, smollm"));
-  EXPECT_THAT(BpeError([](auto* s) { s->pre = ""; }), HasSubstr("gpt-2, smollm"));
+  EXPECT_THAT(BpeError([](auto* s) { s->pre = "no-such"; }), HasSubstr("default, gpt-2, "));
+  EXPECT_THAT(BpeError([](auto* s) { s->pre = ""; }), HasSubstr("default, gpt-2, "));
   EXPECT_EQ(SpmError([](auto* s) { s->pre = "default"; }), "");
 }
 
