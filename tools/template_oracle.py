@@ -14,7 +14,8 @@ Files, all under src/text/testdata:
     template_context.json       the variables those templates see
     conversations.json          [{name, messages, tools, variables, add_generation_prompt}, ...]
     templates/NAME.jinja        a template in the manner of a model family
-    templates/NAME.json         {conversation: expected or null for an error}
+    templates/NAME.json         {conversation: expected, {"raises": message} when the template
+                                itself refuses with raise_exception, or null for another error}
 """
 import argparse
 import copy
@@ -31,6 +32,10 @@ import jinja2.sandbox
 TESTDATA = pathlib.Path(__file__).resolve().parent.parent / "src" / "text" / "testdata"
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5)
 BOS, EOS = "<s>", "</s>"
+
+
+class Refusal(jinja2.exceptions.TemplateError):
+    """What raise_exception raises."""
 
 
 class Generation(jinja2.ext.Extension):
@@ -57,7 +62,7 @@ def environment():
                           sort_keys=sort_keys)
 
     def raise_exception(message):
-        raise jinja2.exceptions.TemplateError(message)
+        raise Refusal(message)
 
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
@@ -66,11 +71,13 @@ def environment():
 
 
 def render(source, variables):
-    """The output, or None when jinja2 reports an error."""
+    """The output, {"raises": message}, or None when jinja2 reports an error."""
     try:
         text = environment().from_string(source).render(**variables)
         text.encode("utf-8")  # A lone surrogate is no text.
         return text
+    except Refusal as refusal:
+        return {"raises": str(refusal.message)}
     except Exception:  # Any failure of a template is one to us, too.
         return None
 
@@ -92,12 +99,12 @@ def conversations():
     for path in sorted((TESTDATA / "templates").glob("*.jinja")):
         expected = {}
         for case in cases:
-            variables = dict(case.get("variables", {}))
-            variables.update(messages=case["messages"], tools=case.get("tools"), documents=None,
+            variables = {"documents": None, **case.get("variables", {})}
+            variables.update(messages=case["messages"], tools=case.get("tools"),
                              add_generation_prompt=case.get("add_generation_prompt", True),
                              bos_token=BOS, eos_token=EOS)
             expected[case["name"]] = render(path.read_text(), variables)
-        yield path.with_suffix(".json"), json.dumps(expected, ensure_ascii=False, indent=1) + "\n"
+        yield path.with_suffix(".json"), json.dumps(expected, ensure_ascii=False, indent=0) + "\n"
 
 
 def main():

@@ -57,6 +57,15 @@ StatusOr<std::optional<Value>> FindItem(Runtime& runtime, const Value& value, co
   return std::optional<Value>(value.items()[static_cast<size_t>(index)]);
 }
 
+std::optional<Value> NumberAttribute(const Value& value, std::string_view name) {
+  const bool is_float = value.is(Kind::kFloat);
+  const auto same = [&] { return is_float ? value : Value::Int(value.as_int()); };
+  if (name == "real" || (name == "numerator" && !is_float)) return same();
+  if (name == "imag") return is_float ? Value::Float(0) : Value::Int(0);
+  if (name == "denominator" && !is_float) return Value::Int(1);
+  return FindMethod(value, name);
+}
+
 std::optional<Value> FindAttribute(const Value& value, std::string_view name) {
   if (value.is(Kind::kNamespace)) {
     const auto& members = static_cast<const NamespaceObject*>(value.object())->members;
@@ -67,10 +76,7 @@ std::optional<Value> FindAttribute(const Value& value, std::string_view name) {
     if (name == "grouper") return value.items()[0];
     if (name == "list") return value.items()[1];
   }
-  if (value.is_number() && (name == "real" || name == "numerator") &&
-      !(value.is(Kind::kFloat) && name == "numerator")) {
-    return value;
-  }
+  if (value.is_number()) return NumberAttribute(value, name);
   return FindMethod(value, name);
 }
 

@@ -24,6 +24,9 @@ const std::vector<NativeEntry>& StringMethods();
 // Splitting and searching methods of strings.
 const std::vector<NativeEntry>& StringSearchMethods();
 
+// The filter pprint (jinja_pprint.cc).
+StatusOr<Value> PrettyPrint(Runtime& runtime, const Value& self, const Arguments& arguments);
+
 // The function called `name` in `table`, or nullptr.
 NativeFunction FindNative(const std::vector<NativeEntry>& table, std::string_view name);
 

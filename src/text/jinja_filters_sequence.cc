@@ -200,7 +200,8 @@ StatusOr<Value> Extreme(Runtime& runtime, const Value& self, const Arguments& ar
       KeyItems(runtime, self, bound.has(1) ? &bound[1] : nullptr, bound.Truthy(0, false)));
   if (keyed.empty()) return Value::Undefined("no aggregated item, the sequence was empty");
   const Keyed* best = &keyed[0];
-  for (const Keyed& entry : keyed) {
+  for (size_t i = 1; i < keyed.size(); ++i) {
+    const Keyed& entry = keyed[i];
     KV_RETURN_IF_ERROR(runtime.Spend(2));
     KV_RETURN_IF_ERROR(runtime.SpendOnComparison(best->key, entry.key));
     KV_ASSIGN_OR_RETURN(const bool better, wants_max ? LessThan(best->key, entry.key)

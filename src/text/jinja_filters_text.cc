@@ -347,9 +347,12 @@ StatusOr<Value> WordWrap(Runtime& runtime, const Value& self, const Arguments& a
   KV_ASSIGN_OR_RETURN(const int64_t width, bound.Int(0, 79));
   KV_ASSIGN_OR_RETURN(const TracedText end, bound.Text(2, "\n"));
   KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
-  if (width < 8) return InvalidArgument("a width under 8");
+  if (width < 1) return InvalidArgument("a width under 1");
   KV_RETURN_IF_ERROR(runtime.Spend(static_cast<int64_t>(text.size())));
-  KV_RETURN_IF_ERROR(runtime.Allocate(text.size() * (end.size() + 1)));
+  // Every line is a string of its own before it is joined.
+  const size_t line_bytes = sizeof(TracedText) + 32 + end.size();
+  KV_RETURN_IF_ERROR(runtime.Allocate(
+      text.size() + line_bytes * (8 + 2 * text.size() / static_cast<size_t>(width))));
   Wrapper wrapper(static_cast<size_t>(width), bound.Truthy(1, true), bound.Truthy(3, true), &text);
   TracedText out;
   bool first = true;

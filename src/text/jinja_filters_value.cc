@@ -28,6 +28,7 @@ StatusOr<Value> Abs(Runtime&, const Value& self, const Arguments& arguments) {
 StatusOr<Value> Attr(Runtime& runtime, const Value& self, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"name"}, 1));
   KV_ASSIGN_OR_RETURN(const TracedText name, bound.Text(0, ""));
+  if (self.is(Kind::kUndefined)) return InvalidArgument("{}", self.undefined_hint());
   // Unlike a dot, this never falls back to items.
   if (self.is(Kind::kNamespace)) return GetAttribute(runtime, self, name.view());
   if (auto method = FindMethod(self, name.view())) return std::move(*method);
@@ -41,6 +42,13 @@ std::optional<std::string> NumberText(std::string_view text) {
   const size_t end = DropTrailingSpaces(text, begin, text.size());
   std::string out;
   for (size_t i = begin; i < end; ++i) {
+    if (static_cast<unsigned char>(text[i]) >= 0x80) {  // Decimal digits of any script.
+      const int digit = DecimalValue(CodePointAt(text, i));
+      if (digit < 0) return std::nullopt;
+      out += static_cast<char>('0' + digit);
+      i += CharLength(text, i) - 1;
+      continue;
+    }
     if (text[i] != '_') {
       out += text[i];
       continue;
@@ -203,7 +211,7 @@ StatusOr<Value> FileSize(Runtime& runtime, const Value& self, const Arguments& a
   if (!bytes) return InvalidArgument("needs a number, not {}", TypeName(self));
   const double base = binary ? 1024 : 1000;
   if (*bytes == 1) return Value::String("1 Byte", false);
-  if (*bytes < base) return Value::String(fmt::format("{} Bytes", std::trunc(*bytes)), false);
+  if (*bytes < base) return Value::String(fmt::format("{} Bytes", std::trunc(*bytes) + 0.0), false);
   double unit = base;
   for (const char prefix : std::string_view("kMGTPEZY")) {
     unit *= base;
@@ -245,10 +253,10 @@ StatusOr<Value> XmlAttr(Runtime& runtime, const Value& self, const Arguments& ar
 
 const std::vector<NativeEntry>& ValueFilters() {
   static const std::vector<NativeEntry> kFilters = {
-      {"default", Default}, {"d", Default},     {"abs", Abs},
-      {"attr", Attr},       {"int", ToInt},     {"float", ToFloat},
-      {"round", Round},     {"tojson", ToJson}, {"filesizeformat", FileSize},
-      {"xmlattr", XmlAttr},
+      {"default", Default}, {"d", Default},          {"abs", Abs},
+      {"attr", Attr},       {"int", ToInt},          {"float", ToFloat},
+      {"round", Round},     {"tojson", ToJson},      {"filesizeformat", FileSize},
+      {"xmlattr", XmlAttr}, {"pprint", PrettyPrint},
   };
   return kFilters;
 }

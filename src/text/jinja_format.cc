@@ -311,7 +311,8 @@ StatusOr<TracedText> BraceItem(Runtime& runtime, const Value& value, char conver
   KV_ASSIGN_OR_RETURN(const Spec spec, ParseBraceSpec(spec_text));
   KV_RETURN_IF_ERROR(runtime.Allocate(static_cast<size_t>(spec.width)));
   KV_RETURN_IF_ERROR(runtime.Spend(4 + (spec.width + std::max<int64_t>(spec.precision, 0)) / 16));
-  if (conversion == '\0' && value.is_number() && !(value.is(Kind::kBool) && spec.type == '\0')) {
+  // A bool with a specification is an int, without one a word.
+  if (conversion == '\0' && value.is_number() && !(value.is(Kind::kBool) && spec_text.empty())) {
     if (spec.type == 's') return InvalidArgument("format code 's' does not fit a number");
     const bool integral_type =
         spec.type != '\0' && std::string_view("dxXobc").find(spec.type) != std::string_view::npos;
@@ -319,6 +320,9 @@ StatusOr<TracedText> BraceItem(Runtime& runtime, const Value& value, char conver
       return InvalidArgument("format code '{}' does not fit a float", spec.type);
     }
     return FormatNumber(value, spec);
+  }
+  if (conversion == '\0' && !value.is(Kind::kString) && !spec_text.empty()) {
+    return InvalidArgument("{} takes no format specification", TypeName(value));
   }
   if (spec.type != '\0' && spec.type != 's') {
     return InvalidArgument("format code '{}' does not fit {}", spec.type, TypeName(value));

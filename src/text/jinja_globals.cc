@@ -36,6 +36,7 @@ StatusOr<std::shared_ptr<DictObject>> DictOf(Runtime& runtime, const Arguments& 
   auto dict = std::make_shared<DictObject>();
   if (arguments.positional.size() > 1) return InvalidArgument("takes at most one argument");
   for (const Value& source : arguments.positional) {
+    if (source.is(Kind::kUndefined)) return InvalidArgument("{}", source.undefined_hint());
     if (source.is(Kind::kDict)) {
       KV_RETURN_IF_ERROR(runtime.SpendOn(source));
       for (const auto& [key, value] : source.dict().entries) dict->Set(key, value);

@@ -1,6 +1,8 @@
 // Methods of strings, lists and dicts. Those that change an object do not exist, as in jinja2's
 // immutable sandbox.
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
 #include "text/jinja_filters.h"
 #include "text/jinja_strings.h"
@@ -51,6 +53,27 @@ StatusOr<Value> JoinMethod(Runtime& runtime, const Value& self, const Arguments&
 
 StatusOr<Value> FormatMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return FormatBraces(runtime, self.text(), arguments);
+}
+
+StatusOr<Value> FormatMap(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"mapping"}, 1));
+  if (!bound[0].is(Kind::kDict)) {
+    return InvalidArgument("needs a dict, not {}", TypeName(bound[0]));
+  }
+  Arguments named;
+  for (const auto& [key, value] : bound[0].dict().entries) {
+    if (key.is(Kind::kString)) named.named.emplace_back(key, value);
+  }
+  return FormatBraces(runtime, self.text(), named);
+}
+
+StatusOr<Value> IsPrintableText(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
+  KV_RETURN_IF_ERROR(runtime.SpendOnChars(self.view().size()));
+  for (size_t i = 0; i < self.view().size(); i += CharLength(self.view(), i)) {
+    if (!IsPrintable(CodePointAt(self.view(), i))) return Value::Bool(false);
+  }
+  return Value::Bool(true);
 }
 
 // ljust, rjust, center: spaces needed on the left, out of `missing`.
@@ -239,12 +262,37 @@ const std::vector<NativeEntry>& DictMethods() {
   return kMethods;
 }
 
+StatusOr<Value> BitLength(Runtime&, const Value& self, const Arguments& arguments) {
+  KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
+  if (!self.is_integral()) return InvalidArgument("'float' has no attribute 'bit_length'");
+  const auto bits = static_cast<uint64_t>(self.as_int());
+  return Value::Int(std::bit_width(self.as_int() < 0 ? ~bits + 1 : bits));
+}
+
+StatusOr<Value> IsInteger(Runtime&, const Value& self, const Arguments& arguments) {
+  KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
+  if (!self.is(Kind::kFloat)) return InvalidArgument("'int' has no attribute 'is_integer'");
+  return Value::Bool(std::trunc(self.as_double()) == self.as_double());
+}
+
+StatusOr<Value> Conjugate(Runtime&, const Value& self, const Arguments& arguments) {
+  KV_RETURN_IF_ERROR(Bound::Make(arguments, {}).status());
+  return self.is(Kind::kFloat) ? self : Value::Int(self.as_int());
+}
+
+const std::vector<NativeEntry>& NumberMethods() {
+  static const std::vector<NativeEntry> kMethods = {
+      {"bit_length", BitLength}, {"is_integer", IsInteger}, {"conjugate", Conjugate}};
+  return kMethods;
+}
+
 NativeFunction FindMethodFunction(const Value& value, std::string_view name) {
   if (value.is(Kind::kDict)) return FindNative(DictMethods(), name);
   if (value.is(Kind::kString)) {
     const NativeFunction found = FindNative(StringMethods(), name);
     return found != nullptr ? found : FindNative(StringSearchMethods(), name);
   }
+  if (value.is_number()) return FindNative(NumberMethods(), name);
   if (value.is_sequence(SequenceType::kList) && name == "copy") return Copy;
   if (value.is_sequence(SequenceType::kList) || value.is_sequence(SequenceType::kTuple) ||
       value.is_sequence(SequenceType::kRange)) {
@@ -294,6 +342,8 @@ const std::vector<NativeEntry>& StringMethods() {
       {"islower", IsCase<false>},
       {"istitle", IsTitle},
       {"isidentifier", IsIdentifier},
+      {"isprintable", IsPrintableText},
+      {"format_map", FormatMap},
       {"expandtabs", ExpandTabs},
   };
   return kMethods;

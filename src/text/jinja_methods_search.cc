@@ -21,12 +21,13 @@ StatusOr<Value> Pieces(Runtime& runtime, const TracedText& text, const std::vect
   return runtime.Sequence(std::move(items), type);
 }
 
-// Fields between white space; after `limit` fields the rest stays whole.
+// Fields between white space; after `limit` fields the rest stays whole, the space at its far end
+// included, as Python leaves it.
 std::vector<Range> SplitSpaces(std::string_view text, int64_t limit) {
   std::vector<Range> ranges;
   for (size_t i = SkipSpaces(text, 0); i < text.size();) {
     if (limit-- == 0) {
-      ranges.emplace_back(i, DropTrailingSpaces(text, i, text.size()));
+      ranges.emplace_back(i, text.size());
       break;
     }
     size_t end = i;
@@ -41,7 +42,7 @@ std::vector<Range> SplitSpacesFromRight(std::string_view text, int64_t limit) {
   std::vector<Range> ranges;
   for (size_t end = DropTrailingSpaces(text, 0, text.size()); end > 0;) {
     if (limit-- == 0) {
-      ranges.emplace_back(SkipSpaces(text, 0), end);
+      ranges.emplace_back(0, end);
       break;
     }
     size_t begin = end;

@@ -65,7 +65,11 @@ StatusOr<Value> FloatOperation(std::string_view op, double a, double b) {
   if (op == "**") {
     if (a == 0 && b < 0) return InvalidArgument("zero cannot be raised to a negative power");
     if (a < 0 && b != std::floor(b)) return InvalidArgument("a complex result is not supported");
-    return Value::Float(std::pow(a, b));
+    const double power = std::pow(a, b);
+    if (std::isinf(power) && std::isfinite(a) && std::isfinite(b)) {
+      return InvalidArgument("the result of ** is out of range");
+    }
+    return Value::Float(power);
   }
   if (b == 0) return InvalidArgument("division by zero");
   if (op == "/") return Value::Float(a / b);
@@ -166,7 +170,10 @@ StatusOr<bool> Contains(Runtime& runtime, const Value& container, const Value& i
       return FindText(container.view(), item.view()) != std::string_view::npos;
     case Kind::kDict:
       KV_RETURN_IF_ERROR(runtime.SpendOn(item));
-      if (!HashKey(item)) return InvalidArgument("unhashable type: '{}'", TypeName(item));
+      if (item.is(Kind::kDict) || item.is_sequence(SequenceType::kList) ||
+          (item.is_sequence(SequenceType::kTuple) && !HashKey(item))) {
+        return InvalidArgument("unhashable type: '{}'", TypeName(item));
+      }
       return container.dict().Find(item) != nullptr;
     case Kind::kSequence: {
       KV_ASSIGN_OR_RETURN(const ValueList items, Iterate(runtime, container));

@@ -52,6 +52,13 @@ Status Runtime::SpendOnCall(const Value& self, const Arguments& arguments) {
 }
 
 StatusOr<TracedText> Runtime::Text(const Value& value) {
+  if (value.is(Kind::kNamespace)) {
+    for (const auto& [key, item] :
+         static_cast<const NamespaceObject*>(value.object())->members.entries) {
+      KV_RETURN_IF_ERROR(Spend(item.weight() / 4));
+      KV_RETURN_IF_ERROR(Allocate(static_cast<size_t>(item.weight() + key.weight())));
+    }
+  }
   KV_RETURN_IF_ERROR(Spend(value.weight() / (value.is(Kind::kString) ? 16 : 4)));
   KV_RETURN_IF_ERROR(Allocate(static_cast<size_t>(value.weight())));
   return ToText(value);

@@ -147,7 +147,14 @@ const std::vector<NativeEntry>& Tests() {
   return kTests;
 }
 
+// Names are looked up in a dict.
+Status CheckHashable(const Value& value) {
+  if (!value.is(Kind::kDict) && !value.is_sequence(SequenceType::kList)) return OkStatus();
+  return InvalidArgument("unhashable type: '{}'", TypeName(value));
+}
+
 StatusOr<Value> IsFilter(Runtime&, const Value& self, const Arguments&) {
+  KV_RETURN_IF_ERROR(CheckHashable(self));
   if (!self.is(Kind::kString)) return Value::Bool(false);
   for (const auto* table :
        {&TextFilters(), &SequenceFilters(), &SelectionFilters(), &ValueFilters()}) {
@@ -157,6 +164,7 @@ StatusOr<Value> IsFilter(Runtime&, const Value& self, const Arguments&) {
 }
 
 StatusOr<Value> IsTest(Runtime&, const Value& self, const Arguments&) {
+  KV_RETURN_IF_ERROR(CheckHashable(self));
   return Value::Bool(self.is(Kind::kString) && FindNative(Tests(), self.view()) != nullptr);
 }
 

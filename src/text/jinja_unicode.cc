@@ -146,6 +146,15 @@ bool IsAlpha(uint32_t c) {
 
 bool IsDecimal(uint32_t c) { return Category(c) == UTF8PROC_CATEGORY_ND; }
 
+int DecimalValue(uint32_t c) {
+  if (!IsDecimal(c)) return -1;
+  // Scripts have their ten digits in a row; MATHEMATICAL ones follow each other without a gap.
+  if (c >= 0x1D7CE && c <= 0x1D7FF) return static_cast<int>((c - 0x1D7CE) % 10);
+  int value = 0;
+  while (value < 9 && IsDecimal(c - static_cast<uint32_t>(value) - 1)) ++value;
+  return value;
+}
+
 bool IsNumeric(uint32_t c) {
   const auto category = Category(c);
   return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;

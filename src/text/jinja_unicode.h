@@ -32,6 +32,8 @@ bool IsSpace(uint32_t code_point);
 bool IsLineEnd(uint32_t code_point);
 bool IsAlpha(uint32_t code_point);
 bool IsDecimal(uint32_t code_point);
+// The value of a decimal digit of any script, or -1.
+int DecimalValue(uint32_t code_point);
 bool IsNumeric(uint32_t code_point);
 bool IsUpper(uint32_t code_point);
 bool IsLower(uint32_t code_point);

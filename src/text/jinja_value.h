@@ -158,7 +158,8 @@ bool IsTruthy(const Value& value);
 bool Equals(const Value& a, const Value& b);
 // Python's <; an error for types that have no order between them.
 StatusOr<bool> LessThan(const Value& a, const Value& b);
-// Python's str() and repr(). Structure and numbers are untrusted, strings keep their provenance.
+// Python's str() and repr(), except that namespaces inside other values stay closed: they can hold
+// each other. Structure and numbers are untrusted, strings keep their provenance.
 TracedText ToText(const Value& value);
 void AppendRepr(const Value& value, TracedText* out);
 // The shortest decimal that reads back as `value`, laid out like Python's repr(float).

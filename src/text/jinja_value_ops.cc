@@ -230,6 +230,14 @@ std::string FloatRepr(double value) {
 TracedText ToText(const Value& value) {
   if (value.is(Kind::kString)) return value.text();
   TracedText out;
+  if (value.is(Kind::kNamespace)) {
+    const auto& space = *static_cast<const NamespaceObject*>(value.object());
+    if (space.is_sealed) return TracedText("<Cycler>", false);
+    out.Append("<Namespace ", false);
+    AppendDictRepr(space.members, &out);
+    out.Append(">", false);
+    return out;
+  }
   if (!value.is(Kind::kUndefined)) AppendRepr(value, &out);
   return out;
 }
@@ -252,8 +260,10 @@ void AppendRepr(const Value& value, TracedText* out) {
       return AppendSequenceRepr(value, out);
     case Kind::kDict:
       return AppendDictRepr(value.dict(), out);
-    case Kind::kNamespace:
-      return out->Append("<Namespace>", false);
+    case Kind::kNamespace: {
+      const auto& space = *static_cast<const NamespaceObject*>(value.object());
+      return out->Append(space.is_sealed ? "<Cycler>" : "<Namespace {...}>", false);
+    }
     case Kind::kLoop:
       return out->Append("<LoopContext>", false);
     case Kind::kMacro:
