@@ -137,10 +137,16 @@ void AttentionPlan::AddPieces(uint32_t tile_index, uint64_t cost, uint64_t total
     *next_state += static_cast<uint32_t>(states);
     counter_count_ += options_.kv_heads;
   }
+  // Runs of half of what a worker's share is made of: long enough to be worth their queries.
+  const uint64_t wanted = (cost * pieces_wanted_ * 2 + total_cost - 1) / total_cost;
+  const uint32_t runs = static_cast<uint32_t>(std::min<uint64_t>(wanted, tile.chunk_count));
   for (uint32_t head = 0; head < options_.kv_heads; ++head) {
-    if (!cut) pieces_.push_back({tile_index, head, kWholeRange, cost});
-    for (uint32_t c = 0; cut && c < tile.chunk_count; ++c) {
-      pieces_.push_back({tile_index, head, tile.first_chunk + c, cost / tile.chunk_count});
+    if (!cut) pieces_.push_back({tile_index, head, kWholeRange, 0, cost});
+    for (uint32_t run = 0; cut && run < runs; ++run) {
+      const uint32_t begin = run * tile.chunk_count / runs;
+      const uint32_t chunks = (run + 1) * tile.chunk_count / runs - begin;
+      pieces_.push_back(
+          {tile_index, head, tile.first_chunk + begin, chunks, cost * chunks / tile.chunk_count});
     }
   }
 }

@@ -4,9 +4,9 @@
 // Rows are put together in tiles (kernels/attention.h): consecutive rows of one sequence, and rows
 // of sequences that begin with the same KV blocks, so that a block that several sequences share is
 // read once for all of them. A piece is one tile and one KV head, over all the chunks that the rows
-// see or, where whole tiles would not occupy the workers (few sequences, long contexts), one chunk
-// of 256 tokens; the states of such chunks are merged left to right afterwards, which is what a
-// whole piece does inside. No cut changes a bit of the result.
+// see or, where whole tiles would not occupy the workers (few sequences, long contexts), a run of
+// chunks of 256 tokens; the states of all chunks are merged left to right afterwards, which is what
+// a whole piece does inside. No cut changes a bit of the result.
 //
 // Built once per Run and group, used by all layers of the group. No allocation after construction.
 #ifndef KVASIR_MODEL_ATTENTION_PLAN_H_
@@ -43,8 +43,13 @@ struct PlannedTile {
 struct AttentionPiece {
   uint32_t tile;
   uint32_t kv_head;
-  uint32_t chunk;  // kWholeRange, or the one to compute.
-  uint64_t cost;   // In no unit; pieces come the dearest first.
+  uint32_t chunk;   // kWholeRange, or the first to compute
+  uint32_t chunks;  // of so many.
+  uint64_t cost;    // In no unit; pieces come the dearest first.
+
+  bool computes(uint32_t which) const {
+    return chunk == kWholeRange || (which >= chunk && which - chunk < chunks);
+  }
 };
 
 // Sequences of the batch in an order that puts those together which begin with the same blocks of
@@ -76,6 +81,8 @@ class AttentionPlan {
   // By place: rows of one tile stand together, those of a sequence in order.
   const std::vector<AttentionRow>& rows() const { return rows_; }
   const std::vector<uint32_t>& batch_rows() const { return batch_rows_; }  // Row in the batch.
+  // Some tile is cut into runs of chunks.
+  bool cuts() const { return counter_count_ > 0; }
   // Every sequence lies in one tile: no piece needs the new KV of another piece's rows.
   bool one_tile_each() const { return one_tile_each_; }
   uint32_t max_states() const { return max_states_; }

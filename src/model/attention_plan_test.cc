@@ -53,12 +53,18 @@ void CheckCover(const AttentionPlan& plan, const AttentionPlan::Options& options
     }
     ASSERT_TRUE(tile.is_cut());
     ASSERT_LT(tile.first_counter + piece.kv_head, plan.counter_count());
-    ASSERT_TRUE(chunks[key].insert(piece.chunk).second);
-    for (uint32_t i = 0; i < tile.row_count; ++i) {
-      const uint32_t state = tile.state(piece.kv_head, piece.chunk) + i;
-      ASSERT_LT(state, plan.max_states());
-      ASSERT_TRUE(used_states.insert(state).second) << "state slot used twice";
+    ASSERT_GE(piece.chunks, 1u);
+    for (uint32_t chunk = piece.chunk; chunk < piece.chunk + piece.chunks; ++chunk) {
+      ASSERT_TRUE(piece.computes(chunk));
+      ASSERT_TRUE(chunks[key].insert(chunk).second);
+      for (uint32_t i = 0; i < tile.row_count; ++i) {
+        const uint32_t state = tile.state(piece.kv_head, chunk) + i;
+        ASSERT_LT(state, plan.max_states());
+        ASSERT_TRUE(used_states.insert(state).second) << "state slot used twice";
+      }
     }
+    ASSERT_FALSE(piece.computes(piece.chunk + piece.chunks));
+    ASSERT_FALSE(piece.computes(piece.chunk - 1));
   }
   std::set<uint32_t> placed;
   for (uint32_t t = 0; t < plan.tiles().size(); ++t) {
@@ -171,8 +177,8 @@ TEST(AttentionPlanProperty, EveryRowAndHeadIsComputedExactlyOnce) {
   }
 }
 
-// One sequence decoding deep in its context must occupy all workers.
-TEST(AttentionPlan, ALongSingleRowIsCutByChunk) {
+// One sequence decoding deep in its context must occupy all workers, evenly.
+TEST(AttentionPlan, ALongSingleRowIsCutIntoRunsOfChunks) {
   AttentionPlan::Options options;
   options.group = 4;
   options.worker_count = 2;
@@ -188,7 +194,14 @@ TEST(AttentionPlan, ALongSingleRowIsCutByChunk) {
   batch.sequences[0].start = 8000;
   batch.sequences[0].blocks[0] = blocks;
   plan.Build(batch, std::vector<uint32_t>{0});
-  EXPECT_EQ(plan.pieces().size(), 8000 / kChunkTokens + 1);
+  ASSERT_GE(plan.pieces().size(), 8u);
+  uint32_t chunks = 0;
+  for (const AttentionPiece& piece : plan.pieces()) {
+    EXPECT_LE(plan.pieces().front().chunks - piece.chunks, 1u);
+    chunks += piece.chunks;
+  }
+  EXPECT_EQ(chunks, 8000 / kChunkTokens + 1);
+  EXPECT_LE(plan.pieces().front().chunks * 8, chunks);
 }
 
 // Sixteen sequences over one prefix go through it in one tile, whatever their order in the batch.

@@ -173,8 +173,7 @@ void CpuStep::AttendPiece(int worker, LayerKvPlace place, const LayerWeights& la
     }
     q[i] = copy;
     // The new tokens are read by the piece that has their chunk, and by no other.
-    const uint32_t chunk = row_places_[row].position / kChunkTokens;
-    if (piece.chunk == kWholeRange || piece.chunk == chunk) {
+    if (piece.computes(row_places_[row].position / kChunkTokens)) {
       StoreKv(worker, place, layer, row, piece.kv_head);
     }
   }
@@ -194,12 +193,16 @@ void CpuStep::AttendPiece(int worker, LayerKvPlace place, const LayerWeights& la
   if (piece.chunk == kWholeRange) {
     Moved(worker).kv_read += Attend(tile, own.attend, out, next) * unit_bytes;
   } else {
-    const AttentionState state =
-        StateAt(planned.state(piece.kv_head, piece.chunk), planned.row_count);
-    Moved(worker).kv_read += AttendChunk(tile, piece.chunk, state, next) * unit_bytes;
+    uint32_t units = 0;
+    for (uint32_t chunk = piece.chunk; chunk < piece.chunk + piece.chunks; ++chunk) {
+      const AttentionState state = StateAt(planned.state(piece.kv_head, chunk), planned.row_count);
+      const bool last = chunk + 1 == piece.chunk + piece.chunks;
+      units += AttendChunk(tile, chunk, state, last ? next : AttentionNext{&tile, chunk + 1});
+    }
+    Moved(worker).kv_read += units * unit_bytes;
     // Whoever computes the last chunk of the head merges them all.
     std::atomic<uint32_t>& left = chunks_left_[place.group][planned.first_counter + piece.kv_head];
-    if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    if (left.fetch_sub(piece.chunks, std::memory_order_acq_rel) != piece.chunks) return;
     left.store(planned.chunk_count, std::memory_order_relaxed);  // For the next layer.
     MergeChunks(tile, planned, piece.kv_head);
     const AttentionState total =
@@ -212,13 +215,17 @@ void CpuStep::AttendPiece(int worker, LayerKvPlace place, const LayerWeights& la
 void CpuStep::AttendAll(int worker, LayerKvPlace place, const LayerWeights& layer) {
   const std::vector<AttentionPiece>& pieces = plans_[place.group].pieces();
   const uint32_t count = static_cast<uint32_t>(pieces.size());
-  // Several pieces a claim, so that one's keys are fetched during the other; long ones one by one.
-  const uint32_t claims = static_cast<uint32_t>(team_.worker_count()) * 4;
-  const uint32_t grain =
-      plans_[place.group].one_tile_each() ? std::max(count / claims, 1u) : uint32_t{1};
+  // Several pieces a claim, so that one's keys are fetched during the other; long ones one by one:
+  // then the next is likely the one that the other workers' claims leave.
+  const AttentionPlan& plan = plans_[place.group];
+  const uint32_t workers = static_cast<uint32_t>(team_.worker_count());
+  const bool single = plan.cuts() || !plan.one_tile_each();
+  const uint32_t grain = single ? 1 : std::max(count / (workers * 4), 1u);
   Share(worker, StepPhase::kAttention, count, grain, [&](uint32_t begin, uint32_t end) {
     for (uint32_t i = begin; i < end; ++i) {
-      AttendPiece(worker, place, layer, pieces[i], i + 1 < end ? &pieces[i + 1] : nullptr);
+      const uint32_t next = single ? i + workers : i + 1;
+      const bool known = next < (single ? count : end);
+      AttendPiece(worker, place, layer, pieces[i], known ? &pieces[next] : nullptr);
     }
   });
   if (heads_are_blocks_) return;
