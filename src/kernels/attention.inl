@@ -559,7 +559,9 @@ void Chunk(const AttentionJob& job) {
   }
   CapScores(work);
   FindMaxima(work);
-  for (int r = 0; r < job.rows; ++r) Soften(work, r);
+  for (int r = 0; r < job.rows; ++r) {
+    job.v_type == StoredType::kF16 ? Soften(work, r) : SoftenRounded(work, r);
+  }
   if (job.v_type == StoredType::kInt8) return ValuesInt<false>(work);
   if (job.v_type == StoredType::kInt4) return ValuesInt<true>(work);
   ClearOutputs(work);

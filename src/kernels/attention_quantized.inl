@@ -20,14 +20,35 @@ inline const uint16_t* HalvesAt(const uint16_t* unit, int bytes) {
 }
 inline uint8_t* CoefRow(Work& work, int row) { return work.coef + row * 2 * kCoefSpan; }
 
-// What Dot multiplies: bytes of column vector c at step k of outer step u.
+// The same address, of which the compiler knows no more: it then counts from here, where it would
+// keep a dozen offsets, in vector registers for want of others.
+inline const uint8_t* Anchor(const uint8_t* p) {
+  __asm__("" : "+r"(p));
+  return p;
+}
+
+// What Dot multiplies. From<kCols>(u) is outer step u: its At(k, c) are the bytes of column vector
+// c at step k, Fetch(k, c, half) what to fetch meanwhile.
 struct KBytes {  // Columns are units; one outer step.
   const uint16_t* const* unit;
   const uint16_t* const* next;  // As many units to fetch meanwhile.
   int offset;
-  const uint8_t* At(int, int k, int c, int) const {
-    __builtin_prefetch(UnitBytes(next[c]) + offset + k * 64, 0, 2);
-    return UnitBytes(unit[c]) + offset + k * 64;
+  template <int kCols>
+  struct Run {
+    const uint8_t* from[kCols];
+    const uint8_t* to[kCols];
+    const uint8_t* At(int k, int c) const { return from[c] + k * 64; }
+    void Fetch(int k, int c, int) const { __builtin_prefetch(to[c] + k * 64, 0, 2); }
+  };
+  template <int kCols>
+  Run<kCols> From(int) const {
+    Run<kCols> run;
+#pragma GCC unroll 4
+    for (int c = 0; c < kCols; ++c) {
+      run.from[c] = Anchor(UnitBytes(unit[c]) + offset);
+      run.to[c] = Anchor(UnitBytes(next[c]) + offset);
+    }
+    return run;
   }
 };
 struct VBytes {  // Columns are channels, outer steps units.
@@ -35,14 +56,24 @@ struct VBytes {  // Columns are channels, outer steps units.
   const uint16_t* const* next;
   int offset, stride, fetch;
   int scales;  // Two lines of an int4 K unit's scales or minimums.
-  const uint8_t* At(int u, int k, int c, int half) const {
-    const uint8_t* const to = UnitBytes(next[u]);
-    if (half == 0) {
-      __builtin_prefetch(to + fetch + (k * 4 + c) * 64, 0, 2);
-    } else if (c == 0) {
-      __builtin_prefetch(to + scales + k * 64, 0, 2);
+  struct Run {
+    const uint8_t* from;
+    const uint8_t* to;
+    const uint8_t* scales;
+    int stride;
+    const uint8_t* At(int k, int c) const { return from + k * stride + c * 64; }
+    void Fetch(int k, int c, int half) const {
+      if (half == 0) {
+        __builtin_prefetch(to + (k * 4 + c) * 64, 0, 2);
+      } else if (c == 0) {
+        __builtin_prefetch(scales + k * 64, 0, 2);
+      }
     }
-    return UnitBytes(unit[u]) + offset + k * stride + c * 64;
+  };
+  template <int>
+  Run From(int u) const {
+    const uint8_t* const to = UnitBytes(next[u]);
+    return {Anchor(UnitBytes(unit[u]) + offset), Anchor(to + fetch), Anchor(to + scales), stride};
   }
 };
 
@@ -64,13 +95,15 @@ __attribute__((noinline)) void Dot(const uint8_t* const* a, Source b, int outer,
   }
   int quad = 0;
   for (int u = 0; u < outer; ++u) {
+    const auto run = b.template From<kCols>(u);
     for (int k = 0; k < inner; ++k) {
 #pragma GCC unroll 2
       for (int half = 0; half < kHalves; ++half, ++quad) {
         Bytes bytes[kCols];
 #pragma GCC unroll 4
         for (int j = 0; j < kCols; ++j) {
-          const uint8_t* const from = b.At(u, k, j, half);
+          const uint8_t* const from = run.At(k, j);
+          run.Fetch(k, j, half);
           bytes[j] = !kNibbles ? LoadBytes(from)
                                : (half == 0 ? LoadLowNibbles(from) : LoadHighNibbles(from));
         }
@@ -292,8 +325,8 @@ __attribute__((noinline)) void DotUnits(Work& work, const AttentionJob::Segment&
     Store(by[i], Mul(Set1(work.unit[row + i][first / kScaleChannels]), Load(top)));
   }
   for (int u = 0; u < segment.units; ++u) {
-    const uint8_t* const bytes = UnitBytes(segment.k[u]) + first * 8;
-    const uint8_t* const coefs = UnitCoefs(work, u, 0);
+    const uint8_t* const bytes = Anchor(UnitBytes(segment.k[u]) + first * 8);
+    const uint8_t* const coefs = Anchor(UnitCoefs(work, u, 0));
     Sums sum[kRows][2];
 #pragma GCC unroll 6
     for (int i = 0; i < kRows; ++i) sum[i][0] = sum[i][1] = ZeroSums();
@@ -359,131 +392,7 @@ void ScoresInt4(Work& work, const AttentionJob::Segment& segment) {
   }
 }
 
-// Scales, then minimums, of a segment's tokens as floats, [16 units][16] each, into work.panel.
-// `scales` is in bytes from a unit's begin, minimums lie `minimums` behind them.
-template <bool kNibbles>
-void ExpandTokenScales(Work& work, const AttentionJob::Segment& segment, int scales, int minimums) {
-  for (int u = 0; u < segment.units; ++u) {
-    const uint16_t* const from = HalvesAt(segment.v[u], scales);
-    Store(work.panel + u * 16, LoadHalf(from));
-    if constexpr (kNibbles) {
-      Store(work.panel + AttentionJob::kTokens + u * 16,
-            LoadHalf(HalvesAt(segment.v[u], scales + minimums)));
-    }
-  }
-}
-
-// The units [begin, end) of a segment, all tokens of which a row sees, and the lanes that it sees
-// of one of the others.
-struct WholeUnits {
-  int begin, end;
-};
-inline WholeUnits WholeUnitsOf(const AttentionJob& job, const AttentionJob::Segment& segment,
-                               int row) {
-  const int begin = Larger((job.begin[row] + 15) / 16 - segment.first_unit, 0);
-  const int end = Smaller(job.end[row] / 16 - segment.first_unit, segment.units);
-  return {begin, Larger(begin, end)};
-}
-inline Mask SeenLanes(const AttentionJob& job, int row, int t) {
-  const int begin = Smaller(Larger(job.begin[row] - t, 0), 16);
-  const int end = Smaller(Larger(job.end[row] - t, 0), 16);
-  return begin < end ? Lanes(begin, end) : Lanes(0, 0);
-}
-
-// Adds a segment to a row's largest weight times scale, and to the sum of what is no product of
-// nibbles: weights times minimums, of int8 the weights (to see what is no number). What is stale
-// may be no number either: the results are chosen from, not the factors.
-template <bool kNibbles>
-void MeasureWeights(Work& work, const AttentionJob::Segment& segment, int row, V* largest, V* low) {
-  const AttentionJob& job = work.job;
-  const float* const p = PRow(work, row) + segment.first_unit * 16;
-  const WholeUnits whole = WholeUnitsOf(job, segment, row);
-  V most = *largest;
-  V sum = *low;
-  const auto edge = [&](int u) {
-    const Mask seen = SeenLanes(job, row, (segment.first_unit + u) * 16);
-    const V x = Load(p + u * 16);
-    const V weight = Mul(x, Load(work.panel + u * 16));
-    const V minimum = Load(work.panel + AttentionJob::kTokens + u * 16);
-    most = Select(seen, Max(weight, most), most);
-    sum = Select(seen, kNibbles ? Fma(x, minimum, sum) : Add(sum, weight), sum);
-  };
-  for (int u = 0; u < Smaller(whole.begin, segment.units); ++u) edge(u);
-  for (int u = whole.begin; u < whole.end; ++u) {
-    const V x = Load(p + u * 16);
-    const V weight = Mul(x, Load(work.panel + u * 16));
-    const V minimum = Load(work.panel + AttentionJob::kTokens + u * 16);
-    most = Max(weight, most);
-    sum = kNibbles ? Fma(x, minimum, sum) : Add(sum, weight);
-  }
-  for (int u = whole.end; u < segment.units; ++u) edge(u);
-  *largest = most;
-  *low = sum;
-}
-
-// Coefficients of one group of channels: weight times scale of each token, 0 where a row does not
-// see it. Of int8, sums start at -128 times theirs.
-template <bool kNibbles>
-void StoreWeights(Work& work, const AttentionJob::Segment& segment, int row) {
-  const AttentionJob& job = work.job;
-  const float* const p = PRow(work, row) + segment.first_unit * 16;
-  const WholeUnits whole = WholeUnitsOf(job, segment, row);
-  const V by = Set1(work.inverse[row][0]);
-  const V shift = Set1(kCoefShift);
-  for (int u = 0; u < segment.units; u += 4) {
-    const int count = Smaller(4, segment.units - u);
-    V shifted[4];
-    if (whole.begin <= u && u + count <= whole.end && count == 4) {
-#pragma GCC unroll 4
-      for (int k = 0; k < 4; ++k) {
-        const V weight = Mul(Load(p + (u + k) * 16), Load(work.panel + (u + k) * 16));
-        shifted[k] = Fma(weight, by, shift);
-      }
-    } else {
-      for (int k = 0; k < count; ++k) {
-        const Mask seen = SeenLanes(job, row, (segment.first_unit + u + k) * 16);
-        const V weight = Mul(Load(p + (u + k) * 16), Load(work.panel + (u + k) * 16));
-        shifted[k] = Fma(Select(seen, weight, Zero()), by, shift);
-      }
-    }
-    StoreCoefGroup(shifted, count, CoefRow(work, row), (segment.first_unit + u) * 16);
-  }
-  if constexpr (!kNibbles) {
-    const int32_t total = SumCoefs(CoefRow(work, row), segment.first_unit * 16, segment.units * 16);
-    work.start[row][0] -= 128 * total;
-  }
-}
-
-template <bool kNibbles>
-void RoundWeights(Work& work, int scales, int minimums) {
-  const AttentionJob& job = work.job;
-  V largest[AttentionJob::kRows];  // Weights and scales are not negative.
-  V low[AttentionJob::kRows];
-  for (int r = 0; r < job.rows; ++r) largest[r] = low[r] = Zero();
-  for (int i = 0; i < job.segments; ++i) {
-    const AttentionJob::Segment& segment = job.segment[i];
-    ExpandTokenScales<kNibbles>(work, segment, scales, minimums);
-    for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
-      MeasureWeights<kNibbles>(work, segment, row, largest + row, low + row);
-    }
-  }
-  for (int r = 0; r < job.rows; ++r) {
-    const float top = MaxLanes(largest[r]);
-    const float sum = SumLanes(low[r]);
-    const bool sound = sum - sum == 0.0f;  // A finite number.
-    work.unit[r][0] = sound ? top * (1.0f / kCoefMax) : sum - sum;
-    work.inverse[r][0] = sound && top > kLeastMagnitude ? kCoefMax / top : 0.0f;
-    work.offset[r] = sum;
-    work.start[r][0] = 0;
-  }
-  for (int i = 0; i < job.segments; ++i) {
-    const AttentionJob::Segment& segment = job.segment[i];
-    if (job.segments > 1) ExpandTokenScales<kNibbles>(work, segment, scales, minimums);
-    for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
-      StoreWeights<kNibbles>(work, segment, row);
-    }
-  }
-}
+#include "kernels/attention_weights.inl"
 
 // o = sum of p * v over the chunk, for all rows, from int8 or (kNibbles) int4 units. The integer
 // sums of a group stand in o until they are complete.
@@ -495,7 +404,11 @@ void ValuesInt(Work& work) {
   const int groups = (dim + kScaleChannels - 1) / kScaleChannels;
   for (int first = 0, g = 0; first < dim; first += kScaleChannels, ++g) {
     const int vectors = Smaller(kScaleChannels, dim - first) / 16;
-    RoundWeights<kNibbles>(work, value_bytes + g * 32, groups * 32);
+    if (g + 1 == groups) {
+      RoundWeights<kNibbles, true>(work, value_bytes + g * 32, groups * 32);
+    } else {
+      RoundWeights<kNibbles, false>(work, value_bytes + g * 32, groups * 32);
+    }
     int32_t* const sums = work.sums;
     for (int r = 0; r < job.rows; ++r) {
       for (int i = 0; i < vectors * 16; ++i) sums[r * kScaleChannels + i] = work.start[r][0];
