@@ -2,6 +2,7 @@
 // namespace of each: loops over row blocks, panels and tiles. Arithmetic is the including file's:
 //   kExpandedBytes               bytes of one unpacked 32-block of a panel
 //   kPanelsAtOnce                panels that TileExpanded takes side by side
+//   kTilesFetchOutputs           TileExpanded sees to ahead.out itself
 //   ExpandChunk<F>(panel, first_block, block_count, chunk, chunk_stride)
 //                                panel bytes to what TileExpanded reads
 //   TileExpanded<F, R, P>(chunk, activations, block_count, ahead, acc)
@@ -127,7 +128,8 @@ void PanelsExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t til
                      P * kExpandedBytes);
     }
     // The next chunk, or the first one of the next panels.
-    Ahead ahead = {weights + ChunkOffset<F>(b + count), args.panel_bytes, 0};
+    Ahead ahead = {
+        weights + ChunkOffset<F>(b + count), args.panel_bytes, 0, last, nullptr, args.out_stride};
     if (last) ahead.bytes = weights + P * args.panel_bytes;
     if (!last || panel + 2 * P <= args.panel_end) {
       const size_t bytes = ChunkOffset<F>(chunk_blocks) / (count * (tile_end - tile_begin));
@@ -143,7 +145,8 @@ void PanelsExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t til
       if (b == 0) {
         for (uint32_t i = 0; i < tile_rows * P * 16; ++i) sums[i] = 0.0f;
       }
-      if (last) PrefetchStores(args, panel * 16, lanes, row, tile_rows);
+      ahead.out = args.out + row * args.out_stride + panel * 16;
+      if (last && !kTilesFetchOutputs) PrefetchStores(args, panel * 16, lanes, row, tile_rows);
       kExpandedTiles<F, P>[tile_rows - 1](chunk, activations, count, ahead, sums);
       ahead.bytes += size_t{count} * ahead.bytes_per_block;
       if (last) StoreTile(args, panel * 16, lanes, row, tile_rows, sums, P * 16);

@@ -16,6 +16,7 @@ namespace {
 // 8 lines of codes (Q8_0: signed, others unsigned), f32 scale[16], f32 min or second scale[16].
 constexpr uint32_t kExpandedBytes = 640;
 constexpr uint32_t kPanelsAtOnce = 1;
+constexpr bool kTilesFetchOutputs = false;
 
 KV_INLINE __m256i LoadInt(const unsigned char* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));

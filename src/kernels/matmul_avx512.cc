@@ -16,6 +16,7 @@ namespace {
 #define KV_INLINE inline __attribute__((always_inline))
 
 constexpr uint32_t kPanelsAtOnce = 2;
+constexpr bool kTilesFetchOutputs = true;
 constexpr uint32_t kExpandedBytes = 640;  // 8 lines of codes, f32 scale[16], f32 min or scale[16].
 
 // d (and dmin) of the current 256 values of a K-quant.
@@ -224,6 +225,10 @@ KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activati
     for (int p = 0; p < P; ++p) acc[r][p] = _mm512_loadu_ps(acc_out + 16 * ((first + r) * P + p));
   }
   const unsigned char* next = ahead.bytes;
+  // One row's lines a block: all at once would hold every line buffer for as long as the last-level
+  // cache takes to answer, and the activations behind them wait.
+  const float* out = ahead.out + first * ahead.out_stride;
+  const uint32_t stored_rows = ahead.is_stored ? N : 0;
   for (uint32_t b = 0; b < block_count; ++b) {
     if (first == 0) {
       for (uint32_t i = 0; i < ahead.bytes_per_block; i += 64, next += 64) {
@@ -231,6 +236,10 @@ KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activati
           _mm_prefetch(reinterpret_cast<const char*>(next + p * ahead.panel_stride), _MM_HINT_T1);
         }
       }
+    }
+    if (b < stored_rows) {
+      for (int p = 0; p < P; ++p) __builtin_prefetch(out + 16 * p, 1);
+      out += ahead.out_stride;
     }
     AccumulateExpanded<F, R, N, P>(chunk, activations, first, acc);
     chunk += P * kExpandedBytes;

@@ -79,11 +79,15 @@ constexpr uint32_t kMaxRowBlock = 192;
 // 40 KiB. At least 8, so that every chunk can start at a header.
 constexpr uint32_t kChunkBlocks = 20;
 
-// What tiles read ahead of: the packed bytes of the next chunk, a few lines per 32-block computed.
+// What tiles fetch ahead of, a few lines per 32-block computed: the packed bytes of the next chunk,
+// and the lines that the tile's sums go to.
 struct Ahead {
   const unsigned char* bytes;  // Of the first panel's; the others lie panel_stride apart.
   size_t panel_stride;
   uint32_t bytes_per_block;  // Of each panel; a multiple of 64, 0: nothing.
+  bool is_stored;            // The sums are stored behind these blocks.
+  const float* out;          // The tile's first row and output; rows lie out_stride apart.
+  size_t out_stride;
 };
 
 struct MatMulArgs {

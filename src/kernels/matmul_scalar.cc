@@ -9,6 +9,7 @@ namespace {
 // int16 codes [32][16] less the zero point, f32 scale[16], f32 min or second scale[16].
 constexpr uint32_t kExpandedBytes = 1024 + 64 + 64;
 constexpr uint32_t kPanelsAtOnce = 1;
+constexpr bool kTilesFetchOutputs = false;
 
 #include "kernels/half.inl"
 
