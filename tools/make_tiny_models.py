@@ -280,6 +280,7 @@ def gemma_variants():
            .add("attention.sliding_window", 18, about=True)
            .add("attn_logit_softcapping", 5.0).add("final_logit_softcapping", 30.0))
     yield Variant("gemma2_silent", "gemma2", layers=2)
+    yield add_yarn(Variant("gemma2_yarn", "gemma2", head_dim=32).add("attention.sliding_window", 16))
     yield (Variant("gemma2_27b_scale", "gemma2", layers=46, d_model=32, d_ffn=32, heads=2, kv_heads=1, head_dim=64, branch=0.2)
            .add("attention.sliding_window", 8, about=True))
     yield Variant("gemma3_silent", "gemma3", layers=7, head_dim=32).add("attention.sliding_window", 8)
@@ -302,6 +303,7 @@ def phi_variants():
            .add("attention.sliding_window", 8, about=True).add("rope.dimension_count", 96))
     yield (Variant("phi3_partial_q4_0", "phi3", kind=TYPE.Q4_0, heads=4, kv_heads=1)
            .add("rope.dimension_count", 12, about=True))
+    yield add_yarn(Variant("phi3_yarn", "phi3", tied=False).add("rope.dimension_count", 12))
     long_divisors = [1.0 + 0.75 * i * i for i in range(6)]
     short_divisors = [1.0 + 0.125 * i for i in range(6)]
     for name, run_context in (("phi3_long", None), ("phi3_short", 32)):

@@ -84,7 +84,8 @@ LayerProjections ProjectionsOf(const ModelConfig& config, uint32_t layer) {
   return at;
 }
 
-StatusOr<ModelConfig> ReadCommonConfig(const GgufFile& file, std::string_view architecture) {
+StatusOr<ModelConfig> ReadCommonConfig(const GgufFile& file, std::string_view architecture,
+                                       bool partial_rope) {
   const auto key = [&](std::string_view name) { return fmt::format("{}.{}", architecture, name); };
   ModelConfig config;
   config.architecture = architecture;
@@ -108,6 +109,11 @@ StatusOr<ModelConfig> ReadCommonConfig(const GgufFile& file, std::string_view ar
   }
   KV_ASSIGN_OR_RETURN(config.rope_dim,
                       ReadSizeOr(file, key("rope.dimension_count"), kMaxWidth, config.head_dim));
+  if (!partial_rope && config.rope_dim != config.head_dim) {
+    return Unsupported(
+        *file.FindEntry(key("rope.dimension_count")),
+        fmt::format("RoPE on {} of {} dimensions of a head", config.rope_dim, config.head_dim));
+  }
   KV_ASSIGN_OR_RETURN(const double eps, file.GetFloat(key("attention.layer_norm_rms_epsilon")));
   config.norm_eps = static_cast<float>(eps);
   KV_ASSIGN_OR_RETURN(const double rope_base, file.GetFloatOr(key("rope.freq_base"), 10000.0));
@@ -170,6 +176,9 @@ Status RefuseWindow(const GgufFile& file, const ModelConfig& config) {
 }
 
 StatusOr<uint32_t> ReadWindow(const GgufFile& file, const ModelConfig& config) {
+  const GgufEntry* pattern =
+      file.FindEntry(fmt::format("{}.attention.sliding_window_pattern", config.architecture));
+  if (pattern != nullptr) return Unsupported(*pattern, "a window in some layers only");
   const std::string key = fmt::format("{}.attention.sliding_window", config.architecture);
   KV_ASSIGN_OR_RETURN(const uint64_t window, file.GetUintOr(key, 0));
   return window < config.context_length ? static_cast<uint32_t>(window) : 0;

@@ -68,7 +68,9 @@ std::string LayerBiasName(uint32_t layer, std::string_view part);
 
 // For architecture files: the keys and tensors that nearly all share. `architecture` prefixes keys.
 // RoPE scaling is apart, in model/rope_scaling.h.
-StatusOr<ModelConfig> ReadCommonConfig(const GgufFile& file, std::string_view architecture);
+// `partial_rope`: whether this architecture's heads may turn in part.
+StatusOr<ModelConfig> ReadCommonConfig(const GgufFile& file, std::string_view architecture,
+                                       bool partial_rope = false);
 std::vector<ExpectedTensor> CommonTensors(const ModelConfig& config);
 // And "rope_freqs.weight", if there are divisors.
 std::vector<ExpectedTensor> TensorsWithDivisors(const ModelConfig& config);

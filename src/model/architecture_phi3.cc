@@ -44,7 +44,7 @@ Status ReadLongRope(const GgufFile& file, uint32_t context_tokens, ModelConfig& 
 
 StatusOr<ModelConfig> ReadPhi3(const GgufFile& file, uint32_t context_tokens) {
   KV_RETURN_IF_ERROR(RefuseUnsupportedFeatures(file, "phi3"));
-  KV_ASSIGN_OR_RETURN(ModelConfig config, ReadCommonConfig(file, "phi3"));
+  KV_ASSIGN_OR_RETURN(ModelConfig config, ReadCommonConfig(file, "phi3", /*partial_rope=*/true));
   config.rope_pairing = RopePairing::kHalves;
   config.activation = Activation::kSilu;
   config.fused_qkv = true;

@@ -209,6 +209,9 @@ TEST(Architecture, AWindowThatHidesNothingIsNone) {
   EXPECT_EQ(window(64), 64u);
   EXPECT_EQ(window(128), 0u);
   EXPECT_EQ(window(0), 0u);
+  EXPECT_THAT(
+      ErrorOf("phi3", [](GgufWriter& w) { w.Uint("phi3.attention.sliding_window_pattern", 2); }),
+      HasSubstr("'phi3.attention.sliding_window_pattern': a window in some layers only"));
   EXPECT_THAT(ErrorOf("qwen3", [](GgufWriter& w) { w.Uint("qwen3.attention.sliding_window", 64); }),
               HasSubstr("'qwen3.attention.sliding_window': a window of 64 in this architecture"));
 }

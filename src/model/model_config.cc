@@ -54,6 +54,10 @@ Status CheckGeometry(const ModelConfig& config) {
     return InvalidArgument("{} heads are not a multiple of {} KV heads", config.head_count,
                            config.kv_head_count);
   }
+  if (config.group() > kMaxAttentionRows) {
+    return Unimplemented("{} query heads for each KV head are more than {}", config.group(),
+                         kMaxAttentionRows);
+  }
   if (config.head_dim == 0 || config.head_dim % kHeadDimStep != 0 ||
       config.head_dim > kMaxHeadDim) {
     return InvalidArgument("a head dimension of {} is not a multiple of {} up to {}",

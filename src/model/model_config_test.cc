@@ -148,6 +148,9 @@ TEST(ModelConfig, RefusesMissingAndImplausibleNumbers) {
               HasSubstr("is not within"));
   EXPECT_THAT(ReadError(WithUint(good, "llama.attention.head_count_kv", 3)),
               HasSubstr("4 heads are not a multiple of 3 KV heads"));
+  const TinyShape many = {.d_model = 32, .heads = 65, .kv_heads = 1, .head_dim = 32};
+  EXPECT_THAT(ReadError(TinyModel("llama", many)),
+              HasSubstr("65 query heads for each KV head are more than 64"));
   const std::string odd = WithUint(good, "llama.attention.key_length", 20);
   EXPECT_THAT(ReadError(odd), HasSubstr("a value length of 16 beside a key length of 20"));
   EXPECT_THAT(ReadError(WithUint(odd, "llama.attention.value_length", 20)),
@@ -176,8 +179,8 @@ TEST(ModelConfig, RefusesWhatItWouldComputeWrongly) {
               HasSubstr("attention to later tokens"));
   EXPECT_THAT(with([](GgufWriter& w) { w.Uint("llama.attention.key_length_swa", 8); }),
               HasSubstr("'llama.attention.key_length_swa'"));
-  EXPECT_THAT(with([](GgufWriter& w) { w.Uint("llama.rope.dimension_count", 17); }),
-              HasSubstr("RoPE on 17 of 16 dimensions"));
+  EXPECT_THAT(with([](GgufWriter& w) { w.Uint("llama.rope.dimension_count", 8); }),
+              HasSubstr("RoPE on 8 of 16 dimensions of a head is not supported"));
   EXPECT_THAT(
       with([](GgufWriter& w) { w.Tensor("blk.0.ffn_up.bias", {96}, 0, std::string(384, 0)); }),
       HasSubstr("tensor 'blk.0.ffn_up.bias': a bias is not supported in architecture 'llama'"));
