@@ -20,7 +20,6 @@ namespace kvasir {
 namespace {
 
 constexpr uint64_t kEndless = std::numeric_limits<uint64_t>::max();
-constexpr uint64_t kMostBlocks = uint64_t{1} << 29;  // As in a real cache.
 
 // "5859,inf"
 StatusOr<std::vector<uint64_t>> ParseCapacities(std::string_view text) {
@@ -30,9 +29,9 @@ StatusOr<std::vector<uint64_t>> ParseCapacities(std::string_view text) {
     const char* const end = item.data() + item.size();
     if (item != "inf") {
       const auto parsed = std::from_chars(item.data(), end, blocks);
-      if (parsed.ec != std::errc() || parsed.ptr != end || blocks == 0 || blocks > kMostBlocks) {
+      if (parsed.ec != std::errc() || parsed.ptr != end || blocks == 0 || blocks > kMaxKvBlocks) {
         return InvalidArgument("'{}' is not a capacity: blocks from 1 to {}, or inf", item,
-                               kMostBlocks);
+                               kMaxKvBlocks);
       }
     }
     if (std::find(capacities.begin(), capacities.end(), blocks) != capacities.end()) {

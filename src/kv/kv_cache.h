@@ -182,6 +182,9 @@ class KvCache : public KvListing {
   uint32_t Reusable(uint32_t tokens) const {
     return layout_.staged() ? tokens / layout_.block_tokens * layout_.block_tokens : tokens;
   }
+  uint32_t BlocksFor(uint32_t tokens) const {  // That so many tokens fill, the last one in part.
+    return tokens / layout_.block_tokens + (tokens % layout_.block_tokens != 0 ? 1 : 0);
+  }
   TailStore& tails() { return tails_; }
   const TailStore& tails() const { return tails_; }
 

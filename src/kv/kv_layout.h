@@ -49,6 +49,8 @@ inline constexpr uint32_t kKvUnitTokens = 16;
 inline constexpr uint32_t kKvChunkTokens = 256;
 // Full and window. A tree node keeps an array of this size, so raising it costs memory per block.
 inline constexpr uint32_t kMaxKvGroups = 2;
+// Of a group: more would overflow the 32-bit node ids of a prefix tree.
+inline constexpr uint64_t kMaxKvBlocks = uint64_t{1} << 29;
 
 // Layers whose blocks live and die together: same heads, same window.
 struct KvGroup {

@@ -11,15 +11,12 @@
 namespace kvasir {
 namespace {
 
-// More blocks than this would overflow the tree's 32-bit node ids.
-constexpr uint64_t kMaxBlocks = uint64_t{1} << 29;
-
 StatusOr<std::vector<uint32_t>> BlockCounts(const PagedKvCache::Options& options) {
   const KvLayout& layout = options.layout;
   std::vector<uint32_t> counts = options.block_counts;
   if (counts.empty()) {
     const uint64_t set_bytes = uint64_t{layout.bytes_per_token()} * layout.block_tokens;
-    const uint64_t count = std::min(options.memory_bytes / set_bytes, kMaxBlocks);
+    const uint64_t count = std::min(options.memory_bytes / set_bytes, kMaxKvBlocks);
     if (count == 0) {
       return InvalidArgument(
           "KV memory of {} bytes cannot hold one block of {} tokens; it needs {} bytes at least",
@@ -32,8 +29,8 @@ StatusOr<std::vector<uint32_t>> BlockCounts(const PagedKvCache::Options& options
                            layout.groups.size());
   }
   for (const uint32_t count : counts) {
-    if (count == 0 || count > kMaxBlocks) {
-      return InvalidArgument("{} KV blocks in a group; 1 to {} are possible", count, kMaxBlocks);
+    if (count == 0 || count > kMaxKvBlocks) {
+      return InvalidArgument("{} KV blocks in a group; 1 to {} are possible", count, kMaxKvBlocks);
     }
   }
   return counts;
@@ -114,10 +111,6 @@ uint32_t PagedKvCache::truncate_floor(SequenceId id) const {
 uint32_t PagedKvCache::TruncateFloor(const Sequence& sequence) const {
   return std::max(sequence.computed / layout().block_tokens * layout().block_tokens,
                   sequence.begun_with);
-}
-
-uint32_t PagedKvCache::BlocksFor(uint32_t token_count) const {
-  return token_count / layout().block_tokens + (token_count % layout().block_tokens != 0 ? 1 : 0);
 }
 
 uint32_t PagedKvCache::TailBlock(const Sequence& sequence) const {

@@ -113,7 +113,6 @@ class PagedKvCache final : public KvCache {
   Sequence& At(SequenceId id);
   const Sequence& At(SequenceId id) const;
   std::optional<SequenceId> TakeSlot();
-  uint32_t BlocksFor(uint32_t token_count) const;
   // Index of the block after the published ones.
   uint32_t TailBlock(const Sequence& sequence) const;
   // What a Reserve could get now.

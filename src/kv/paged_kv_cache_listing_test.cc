@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/check.h"
-#include "kv/kv_cache.h"
+#include "kv/serve_for_test.h"
 
 namespace kvasir {
 namespace {
@@ -27,21 +27,11 @@ std::unique_ptr<KvCache> Make(uint32_t blocks, uint32_t window = 0) {
   }
   options.max_sequences = 4;
   options.max_sequence_tokens = 200'000;
-  auto cache = KvCache::Create(options);
-  KV_CHECK(cache.ok());
-  return std::move(cache).value();
+  return CacheOf(options);
 }
 
-std::vector<TokenId> Prompt(int name, uint32_t count) {
-  std::vector<TokenId> tokens;
-  for (uint32_t i = 0; i < count; ++i) {
-    tokens.push_back(TokenId{static_cast<int32_t>(name * 1'000'000 + static_cast<int>(i))});
-  }
-  return tokens;
-}
-
-// False when there was no room.
-bool Serve(KvCache& cache, const std::vector<TokenId>& tokens, const BlockHash& root = kRoot) {
+// Without KV, for large caches. False when there was no room.
+bool RunThrough(KvCache& cache, const std::vector<TokenId>& tokens, const BlockHash& root = kRoot) {
   const SequenceId id = *cache.Open(root, tokens);
   const uint32_t computed = cache.computed(id);
   const uint32_t left = static_cast<uint32_t>(tokens.size()) - computed;
@@ -69,10 +59,10 @@ std::vector<KvCachedEntry> List(const KvCache& cache, const BlockHash& root, siz
 TEST(KvListing, SaysWhatIsCachedInPages) {
   const auto cache = Make(64, 32);
   cache->AdvanceTo(1000);
-  Serve(*cache, Prompt(1, 100));
-  Serve(*cache, Prompt(2, 20), OtherRoot());
+  RunThrough(*cache, Prompt(1, 100));
+  RunThrough(*cache, Prompt(2, 20), OtherRoot());
   cache->AdvanceTo(5000);
-  Serve(*cache, Prompt(1, 60));
+  RunThrough(*cache, Prompt(1, 60));
   for (const size_t page_size : {1u, 3u, 100u}) {
     const std::vector<KvCachedEntry> entries = List(*cache, kRoot, page_size);
     ASSERT_EQ(entries.size(), 7u);
@@ -109,8 +99,8 @@ TEST(KvListing, SaysWhatIsCachedInPages) {
 // What is cached from the first page to the last is listed once, whatever happens between pages.
 TEST(KvListing, PagesAreBoundedAndMissNothingThatStays) {
   const auto cache = Make(12'000);
-  for (int name = 1; name <= 5; ++name) Serve(*cache, Prompt(name, 2000 * 16), OtherRoot());
-  Serve(*cache, Prompt(6, 160));
+  for (int name = 1; name <= 5; ++name) RunThrough(*cache, Prompt(name, 2000 * 16), OtherRoot());
+  RunThrough(*cache, Prompt(6, 160));
   int pages = 0;
   EXPECT_EQ(List(*cache, kRoot, 1000, &pages).size(), 10u);
   EXPECT_GE(pages, 3) << "a page of few entries looked at many blocks";
@@ -121,7 +111,7 @@ TEST(KvListing, PagesAreBoundedAndMissNothingThatStays) {
     const KvPage got = cache->ListCached(OtherRoot(), *from, page);
     for (uint32_t i = 0; i < got.count; ++i) ++seen[page[i].hash];
     from = got.next;
-    if (step < 40) Serve(*cache, Prompt(100 + step, 64 * 16));  // 2,560 blocks: evicts some.
+    if (step < 40) RunThrough(*cache, Prompt(100 + step, 64 * 16));  // 2,560 blocks: evicts some.
   }
   for (const KvCachedEntry& entry : List(*cache, OtherRoot(), 1000)) {
     EXPECT_EQ(seen[entry.hash], 1);
@@ -130,8 +120,8 @@ TEST(KvListing, PagesAreBoundedAndMissNothingThatStays) {
 
 TEST(KvListing, ClearDropsATenantsIdleBlocksInPages) {
   const auto cache = Make(1000);
-  for (int name = 1; name <= 4; ++name) Serve(*cache, Prompt(name, 100 * 16));
-  Serve(*cache, Prompt(5, 320), OtherRoot());
+  for (int name = 1; name <= 4; ++name) RunThrough(*cache, Prompt(name, 100 * 16));
+  RunThrough(*cache, Prompt(5, 320), OtherRoot());
   const auto running = cache->Open(kRoot, Prompt(1, 50 * 16 + 1));
   uint32_t cleared = 0;
   std::optional<KvCursor> from = KvCursor{};
@@ -153,7 +143,7 @@ TEST(KvPins, KeepAPrefixUntilTheirTimeIsOver) {
   for (const uint32_t window : {0u, 40u}) {
     const auto cache = Make(40, window);
     cache->AdvanceTo(1000);
-    Serve(*cache, Prompt(1, 150));
+    RunThrough(*cache, Prompt(1, 150));
     const KvPin pin = cache->PinCached(kRoot, Prompt(1, 150), 2000);
     ASSERT_EQ(pin.outcome, KvPinOutcome::kPinned);
     EXPECT_EQ(pin.tokens, 150u);
@@ -163,7 +153,7 @@ TEST(KvPins, KeepAPrefixUntilTheirTimeIsOver) {
     const uint64_t kept = window == 0 ? 0 : cache->layout().block_bytes(1) * 4;
     EXPECT_EQ(cache->usage().pinned, 10 * cache->layout().block_bytes(0) + kept);
     EXPECT_EQ(cache->EvictAll(), 0u);
-    for (int name = 2; name < 10; ++name) EXPECT_TRUE(Serve(*cache, Prompt(name, 200)));
+    for (int name = 2; name < 10; ++name) EXPECT_TRUE(RunThrough(*cache, Prompt(name, 200)));
     EXPECT_EQ(cache->MatchTokens(kRoot, Prompt(1, 151)), 150u) << "evicted while pinned";
     uint32_t ends = 0;
     for (const KvCachedEntry& entry : List(*cache, kRoot, 100)) {
@@ -192,7 +182,7 @@ TEST(KvPins, KeepAPrefixUntilTheirTimeIsOver) {
 
 TEST(KvPins, OverlapAndEndOneByOne) {
   const auto cache = Make(60, 32);
-  Serve(*cache, Prompt(1, 160));
+  RunThrough(*cache, Prompt(1, 160));
   const KvPin whole = cache->PinCached(kRoot, Prompt(1, 160), 100);
   const KvPin part = cache->PinCached(kRoot, Prompt(1, 64), 200);
   ASSERT_EQ(part.outcome, KvPinOutcome::kPinned);
@@ -214,7 +204,7 @@ TEST(KvPins, RefuseWhatIsNotThereOrTooMuch) {
   const auto cache = Make(40);
   EXPECT_EQ(cache->PinCached(kRoot, Prompt(1, 10), 9).outcome, KvPinOutcome::kNotCached);
   EXPECT_EQ(cache->PinCached(kRoot, BlockHash{{5}}, 9).outcome, KvPinOutcome::kNotCached);
-  Serve(*cache, Prompt(1, 16 * 21));
+  RunThrough(*cache, Prompt(1, 16 * 21));
   EXPECT_EQ(cache->PinCached(OtherRoot(), Prompt(1, 160), 9).outcome, KvPinOutcome::kNotCached);
   const KvPin over = cache->PinCached(kRoot, Prompt(1, 16 * 11), 9);
   EXPECT_EQ(over.outcome, KvPinOutcome::kOverLimit);
@@ -224,12 +214,12 @@ TEST(KvPins, RefuseWhatIsNotThereOrTooMuch) {
   EXPECT_EQ(cache->PinCached(kRoot, Prompt(1, 16 * 10), 9).outcome, KvPinOutcome::kPinned);
   EXPECT_EQ(cache->PinCached(kRoot, Prompt(1, 16 * 5), 9).outcome, KvPinOutcome::kPinned)
       << "costs nothing more";
-  Serve(*cache, Prompt(2, 40));
+  RunThrough(*cache, Prompt(2, 40));
   EXPECT_EQ(cache->PinCached(kRoot, Prompt(2, 40), 9).outcome, KvPinOutcome::kOverLimit);
   EXPECT_EQ(cache->PinCached(kRoot, Prompt(1, 300'000), 9).blocks, 21u)
       << "longer than any sequence";
   const auto many = Make(2000);
-  Serve(*many, Prompt(1, 16 * (kMostPins + 2)));
+  RunThrough(*many, Prompt(1, 16 * (kMostPins + 2)));
   for (uint32_t i = 1; i <= kMostPins / 2; ++i) {
     ASSERT_EQ(many->PinCached(kRoot, Prompt(1, 16 * i), 9).outcome, KvPinOutcome::kPinned);
   }
@@ -251,7 +241,7 @@ TEST(KvPins, OneOwnerCannotTakeWhatIsThereForAll) {
     const BlockHash root = root_of(name);
     const uint32_t share = (left + 1) / 2;
     const auto prompt = [&](uint32_t blocks) { return Prompt(name, blocks * 16); };
-    Serve(*cache, prompt(share + 1), root);
+    RunThrough(*cache, prompt(share + 1), root);
     const KvPin over = cache->PinCached(root, prompt(share + 1), {1000, name});
     EXPECT_EQ(over.outcome, KvPinOutcome::kOverLimit);
     EXPECT_EQ(over.limit, share);
@@ -266,7 +256,7 @@ TEST(KvPins, OneOwnerCannotTakeWhatIsThereForAll) {
             KvPinOutcome::kPinned);
   EXPECT_EQ(cache->PinCached(root_of(0), Prompt(0, 101 * 16), {2000, 0}).outcome,
             KvPinOutcome::kOverLimit);
-  Serve(*cache, Prompt(9, 16), root_of(9));
+  RunThrough(*cache, Prompt(9, 16), root_of(9));
   EXPECT_EQ(cache->PinCached(root_of(9), Prompt(9, 16), {2000, 0}).outcome,
             KvPinOutcome::kOverLimit);
   // A root has one owner.
@@ -282,11 +272,11 @@ TEST(KvPins, OneOwnerCannotTakeWhatIsThereForAll) {
 
 TEST(KvPins, NeverStopWhoeverFitsAlone) {
   const auto cache = Make(40);
-  Serve(*cache, Prompt(1, 160));
-  Serve(*cache, Prompt(2, 80), OtherRoot());
+  RunThrough(*cache, Prompt(1, 160));
+  RunThrough(*cache, Prompt(2, 80), OtherRoot());
   ASSERT_EQ(cache->PinCached(kRoot, Prompt(1, 160), 500).outcome, KvPinOutcome::kPinned);
   ASSERT_EQ(cache->PinCached(OtherRoot(), Prompt(2, 80), {400, 1}).outcome, KvPinOutcome::kPinned);
-  EXPECT_TRUE(Serve(*cache, Prompt(3, 20 * 16))) << "beside the pins";
+  EXPECT_TRUE(RunThrough(*cache, Prompt(3, 20 * 16))) << "beside the pins";
   EXPECT_EQ(cache->counters().broken_pins, 0u);
   // Two that run: a preemption will do, pins stay.
   const auto a = cache->Open(kRoot, Prompt(4, 100));

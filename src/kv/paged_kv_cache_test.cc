@@ -4,8 +4,7 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "kv/digest_blocks.h"
-#include "kv/kv_cache.h"
+#include "kv/serve_for_test.h"
 
 namespace kvasir {
 namespace {
@@ -23,54 +22,6 @@ KvCache::Options SmallOptions(uint32_t blocks, uint32_t window = 0) {
   options.max_sequences = 4;
   options.max_sequence_tokens = 4096;
   return options;
-}
-
-std::unique_ptr<KvCache> Make(const KvCache::Options& options) {
-  auto cache = KvCache::Create(options);
-  KV_CHECK(cache.ok());
-  return std::move(cache).value();
-}
-
-// `count` tokens of the prompt called `name`; prompts with different names share no token.
-std::vector<TokenId> Prompt(int name, uint32_t count) {
-  std::vector<TokenId> tokens;
-  for (uint32_t i = 0; i < count; ++i) {
-    tokens.push_back(TokenId{static_cast<int32_t>(name * 10000 + static_cast<int>(i))});
-  }
-  return tokens;
-}
-
-std::vector<TokenId> Join(std::vector<TokenId> a, const std::vector<TokenId>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-// Computes `tokens` (the whole sequence) from where `id` stands, `chunk` at a time.
-bool Compute(KvCache& cache, SequenceId id, const std::vector<TokenId>& tokens,
-             uint32_t chunk = 512) {
-  const std::vector<uint64_t> digests = PrefixDigests(0, tokens);
-  while (cache.computed(id) < tokens.size()) {
-    const uint32_t begin = cache.computed(id);
-    const uint32_t count = std::min(chunk, static_cast<uint32_t>(tokens.size()) - begin);
-    if (!cache.Reserve(id, count)) return false;
-    WriteDigests(cache, id, std::span(digests).subspan(begin, count));
-    cache.Commit(id, std::span(tokens).subspan(begin, count));
-  }
-  CheckDigests(cache, id, digests);
-  cache.CheckInvariants();
-  return true;
-}
-
-// Runs a whole request; returns how many tokens were reused.
-uint32_t Serve(KvCache& cache, const std::vector<TokenId>& tokens, const BlockHash& root = kRoot,
-               uint32_t chunk = 512) {
-  const auto id = cache.Open(root, tokens);
-  KV_CHECK(id.has_value());
-  const uint32_t reused = cache.computed(*id);
-  EXPECT_TRUE(Compute(cache, *id, tokens, chunk));
-  cache.Close(*id);
-  cache.CheckInvariants();
-  return reused;
 }
 
 TEST(KvCache, CreateSaysWhatIsWrong) {
@@ -103,7 +54,7 @@ TEST(KvCache, BudgetIsAHardLimitInProportionToBytesPerToken) {
   KvCache::Options options = SmallOptions(1, 32);
   options.block_counts.clear();
   options.memory_bytes = 10 * 3072 + 3071;
-  const auto cache = Make(options);
+  const auto cache = CacheOf(options);
   EXPECT_EQ(cache->block_count(0), 10u);
   EXPECT_EQ(cache->block_count(1), 10u);
   EXPECT_EQ(cache->usage().total, 30720u);
@@ -112,7 +63,7 @@ TEST(KvCache, BudgetIsAHardLimitInProportionToBytesPerToken) {
 // A conversation's next turn goes on in the block that the last one left half full.
 TEST(KvCache, ALeafThatIsContinuedAsAWholeIsTakenOverNotCopied) {
   for (const uint32_t window : {0u, 20u}) {
-    const auto cache = Make(SmallOptions(64, window));
+    const auto cache = CacheOf(SmallOptions(64, window));
     const std::vector<TokenId> first = Prompt(1, 40);
     const std::vector<TokenId> longer = Join(first, Prompt(2, 3));
     Serve(*cache, first);
@@ -139,7 +90,7 @@ TEST(KvCache, ALeafThatIsContinuedAsAWholeIsTakenOverNotCopied) {
 }
 
 TEST(KvCache, ALeafThatOthersWantIsCopied) {
-  const auto cache = Make(SmallOptions(64));
+  const auto cache = CacheOf(SmallOptions(64));
   const std::vector<TokenId> first = Prompt(1, 40);
   Serve(*cache, first);
   const auto reserve = [&](const std::vector<TokenId>& prompt) {
@@ -173,7 +124,7 @@ TEST(KvCache, ALeafThatOthersWantIsCopied) {
 }
 
 TEST(KvCache, SecondPromptComputesOnlyItsTail) {
-  const auto cache = Make(SmallOptions(64));
+  const auto cache = CacheOf(SmallOptions(64));
   EXPECT_EQ(Serve(*cache, Join(Prompt(1, 100), Prompt(2, 30))), 0u);
   EXPECT_EQ(Serve(*cache, Join(Prompt(1, 100), Prompt(3, 30))), 100u);
   EXPECT_EQ(cache->counters().hit_tokens, 100u);
@@ -185,7 +136,7 @@ TEST(KvCache, SecondPromptComputesOnlyItsTail) {
 TEST(KvCache, FullHitComputesOneToken) {
   for (const uint32_t size : {2u, 15u, 16u, 17u, 63u, 64u, 65u}) {
     for (const uint32_t window : {0u, 20u}) {
-      const auto cache = Make(SmallOptions(16, window));
+      const auto cache = CacheOf(SmallOptions(16, window));
       EXPECT_EQ(Serve(*cache, Prompt(1, size)), 0u);
       EXPECT_EQ(Serve(*cache, Prompt(1, size)), size - 1);
       EXPECT_EQ(Serve(*cache, Prompt(1, size + 5)), size);
@@ -196,7 +147,7 @@ TEST(KvCache, FullHitComputesOneToken) {
 }
 
 TEST(KvCache, TheLastTokenOfAFullHitIsWrittenToACopy) {
-  const auto cache = Make(SmallOptions(16));
+  const auto cache = CacheOf(SmallOptions(16));
   Serve(*cache, Prompt(1, 64));
   const auto a = cache->Open(kRoot, Prompt(1, 64));
   const auto b = cache->Open(kRoot, Prompt(1, 64));
@@ -212,7 +163,7 @@ TEST(KvCache, TheLastTokenOfAFullHitIsWrittenToACopy) {
 }
 
 TEST(KvCache, ForkSharesEverythingAndCopiesThePartialBlockOnce) {
-  const auto cache = Make(SmallOptions(16, 24));
+  const auto cache = CacheOf(SmallOptions(16, 24));
   const auto a = cache->Open(kRoot, Prompt(1, 40));
   ASSERT_TRUE(Compute(*cache, *a, Prompt(1, 40)));
   const uint32_t free = cache->free_blocks(0);
@@ -230,7 +181,7 @@ TEST(KvCache, ForkSharesEverythingAndCopiesThePartialBlockOnce) {
 }
 
 TEST(KvCache, ForkEndsTheReservation) {
-  const auto cache = Make(SmallOptions(16));
+  const auto cache = CacheOf(SmallOptions(16));
   const auto a = cache->Open(kRoot, Prompt(1, 40));
   ASSERT_TRUE(Compute(*cache, *a, Prompt(1, 40)));
   ASSERT_TRUE(cache->Reserve(*a, 4));
@@ -240,7 +191,7 @@ TEST(KvCache, ForkEndsTheReservation) {
 
 // Gemma's shape: 4,000 tokens, then a prompt that leaves them at token 1,500.
 TEST(KvCache, EarlyDivergenceReusesWhatBothShare) {
-  const auto cache = Make(SmallOptions(512, 512));
+  const auto cache = CacheOf(SmallOptions(512, 512));
   Serve(*cache, Prompt(1, 4000));
   const std::vector<TokenId> diverging = Join(Prompt(1, 1500), Prompt(2, 500));
   EXPECT_EQ(cache->MatchTokens(kRoot, diverging), 1500u);
@@ -254,7 +205,7 @@ TEST(KvCache, EarlyDivergenceReusesWhatBothShare) {
 
 // Window blocks go first; each loses only the hits within the next window tokens.
 TEST(KvCache, DivergedAtNamesTheFirstTokenThatDiffers) {
-  auto cache = Make(SmallOptions(64));
+  auto cache = CacheOf(SmallOptions(64));
   const std::vector<TokenId> cached = Prompt(1, 100);
   const auto diverged = [&](const std::vector<TokenId>& tokens) -> std::optional<uint32_t> {
     const auto divergence = cache->DivergedAt(kRoot, tokens);
@@ -286,7 +237,7 @@ TEST(KvCache, DivergedAtNamesTheFirstTokenThatDiffers) {
 TEST(KvCache, EvictedWindowBlocksCostOnlyNearbyHits) {
   KvCache::Options options = SmallOptions(512, 64);
   options.block_counts[1] = 20;
-  const auto cache = Make(options);
+  const auto cache = CacheOf(options);
   Serve(*cache, Prompt(1, 800), kRoot, 64);  // 50 blocks; the window arena keeps 20 of them.
   EXPECT_EQ(cache->counters().evictions[0], 0u);
   EXPECT_EQ(cache->counters().evictions[1], 30u);
@@ -306,7 +257,7 @@ TEST(KvCache, EvictedWindowBlocksCostOnlyNearbyHits) {
 TEST(KvCache, TheLeastRecentlyUsedConversationGoesFirst) {
   KvCache::Options options = SmallOptions(12);
   options.evict = KvEvict::kLru;
-  const auto cache = Make(options);
+  const auto cache = CacheOf(options);
   Serve(*cache, Prompt(1, 64));
   Serve(*cache, Prompt(2, 64));
   Serve(*cache, Prompt(1, 65));  // Uses the first one again (and one more block).
@@ -319,7 +270,7 @@ TEST(KvCache, TheLeastRecentlyUsedConversationGoesFirst) {
 
 TEST(KvCache, ASequenceThatFitsAloneNeverWaitsForItself) {
   for (const uint32_t window : {0u, 16u, 64u}) {
-    const auto cache = Make(SmallOptions(4, window));
+    const auto cache = CacheOf(SmallOptions(4, window));
     Serve(*cache, Prompt(1, 64));                  // All four blocks.
     EXPECT_EQ(Serve(*cache, Prompt(1, 64)), 63u);  // No room for a copy: taken from the tree.
     EXPECT_EQ(Serve(*cache, Join(Prompt(1, 40), Prompt(2, 24))), 40u);
@@ -328,7 +279,7 @@ TEST(KvCache, ASequenceThatFitsAloneNeverWaitsForItself) {
 }
 
 TEST(KvCache, ExhaustionIsAnAnswerAndChangesNothing) {
-  const auto cache = Make(SmallOptions(6));
+  const auto cache = CacheOf(SmallOptions(6));
   const auto a = cache->Open(kRoot, Prompt(1, 64));
   ASSERT_TRUE(Compute(*cache, *a, Prompt(1, 64)));
   const auto b = cache->Open(kRoot, Prompt(2, 64));
@@ -344,7 +295,7 @@ TEST(KvCache, ExhaustionIsAnAnswerAndChangesNothing) {
 }
 
 TEST(KvCache, SequencesInLockstepKeepOneCopy) {
-  const auto cache = Make(SmallOptions(64, 24));
+  const auto cache = CacheOf(SmallOptions(64, 24));
   std::vector<SequenceId> ids;
   for (int i = 0; i < 3; ++i) ids.push_back(*cache->Open(kRoot, Prompt(1, 160)));
   for (uint32_t end = 20; end <= 160; end += 20) {
@@ -356,7 +307,7 @@ TEST(KvCache, SequencesInLockstepKeepOneCopy) {
 }
 
 TEST(KvCache, ContinuationIsWhatFollowedExactlyTheseTokens) {
-  const auto cache = Make(SmallOptions(64, 24));
+  const auto cache = CacheOf(SmallOptions(64, 24));
   const auto after = [&](const std::vector<TokenId>& tokens, uint32_t computed, uint32_t most,
                          const BlockHash& root = kRoot) {
     const auto id = cache->Open(root, std::span(tokens).first(1));
@@ -393,7 +344,7 @@ TEST(KvCache, ContinuationIsWhatFollowedExactlyTheseTokens) {
 }
 
 TEST(KvCache, TenantsNeverMeet) {
-  const auto cache = Make(SmallOptions(64));
+  const auto cache = CacheOf(SmallOptions(64));
   BlockHash other;
   other.bytes[0] = 1;
   Serve(*cache, Prompt(1, 100));
@@ -403,7 +354,7 @@ TEST(KvCache, TenantsNeverMeet) {
 }
 
 TEST(KvCache, APartialBlockIsKeptUntilALongerOneCoversIt) {
-  const auto cache = Make(SmallOptions(64));
+  const auto cache = CacheOf(SmallOptions(64));
   Serve(*cache, Prompt(1, 20));
   EXPECT_EQ(cache->idle_blocks(0), 2u);
   EXPECT_EQ(Serve(*cache, Prompt(1, 25)), 20u);
@@ -416,7 +367,7 @@ TEST(KvCache, APartialBlockIsKeptUntilALongerOneCoversIt) {
 }
 
 TEST(KvCache, RejectedDraftsLeaveNoTrace) {
-  const auto cache = Make(SmallOptions(64, 24));
+  const auto cache = CacheOf(SmallOptions(64, 24));
   const auto id = cache->Open(kRoot, Prompt(1, 30));
   ASSERT_TRUE(Compute(*cache, *id, Prompt(1, 30)));
   const std::vector<uint64_t> drafts(40, 0xBAD);
@@ -434,7 +385,7 @@ TEST(KvCache, RejectedDraftsLeaveNoTrace) {
 }
 
 TEST(KvCache, EverySlotOfSequencesHasALimit) {
-  const auto cache = Make(SmallOptions(8));
+  const auto cache = CacheOf(SmallOptions(8));
   std::vector<SequenceId> ids;
   for (int i = 0; i < 4; ++i) ids.push_back(*cache->Open(kRoot, {}));
   EXPECT_FALSE(cache->Open(kRoot, {}).has_value());
@@ -445,7 +396,7 @@ TEST(KvCache, EverySlotOfSequencesHasALimit) {
 }
 
 TEST(KvCacheDeathTest, Misuse) {
-  const auto cache = Make(SmallOptions(8));
+  const auto cache = CacheOf(SmallOptions(8));
   const auto id = cache->Open(kRoot, Prompt(1, 8));
   EXPECT_DEATH(cache->Commit(*id, Prompt(1, 1)), "kv_cache.cc");  // Nothing is reserved.
   ASSERT_TRUE(cache->Reserve(*id, 2));

@@ -7,14 +7,11 @@
 #include "base/check.h"
 
 namespace kvasir {
-namespace {
-constexpr uint64_t kMaxBlocks = uint64_t{1} << 29;
-}  // namespace
 
 StatusOr<uint32_t> RegionKvCache::BlocksOf(const Options& options, uint64_t least) {
   const KvLayout& layout = options.layout;
   const uint64_t set_bytes = uint64_t{layout.bytes_per_token()} * layout.block_tokens;
-  uint64_t blocks = std::min(options.memory_bytes / set_bytes, kMaxBlocks);
+  uint64_t blocks = std::min(options.memory_bytes / set_bytes, kMaxKvBlocks);
   if (!options.block_counts.empty()) {
     if (options.block_counts.size() != layout.groups.size()) {
       return InvalidArgument("KV block counts for {} groups, but the layout has {}",
@@ -23,7 +20,7 @@ StatusOr<uint32_t> RegionKvCache::BlocksOf(const Options& options, uint64_t leas
     // A region is the same blocks of all groups: more of one are of no use.
     blocks = *std::min_element(options.block_counts.begin(), options.block_counts.end());
   }
-  if (blocks < least || blocks > kMaxBlocks) {
+  if (blocks < least || blocks > kMaxKvBlocks) {
     return InvalidArgument(
         "KV memory of {} bytes is too small for one region of {} tokens, which needs {} bytes; "
         "give more memory or a shorter context",

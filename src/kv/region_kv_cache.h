@@ -139,9 +139,6 @@ class RegionKvCache : public KvCache {
   void Drop(Entry& entry);
   void CopyBlock(const Entry& from, const Entry& to, uint32_t index);
 
-  uint32_t BlocksFor(uint32_t token_count) const {
-    return token_count / layout().block_tokens + (token_count % layout().block_tokens != 0 ? 1 : 0);
-  }
   uint32_t CapacityBlocks() const { return BlocksFor(max_sequence_tokens()); }
   std::span<Entry> entries() { return entries_; }
   // Tokens of `entry` that others may find, and that it has KV of.

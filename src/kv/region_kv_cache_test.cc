@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "kv/digest_blocks.h"
+#include "kv/serve_for_test.h"
 
 namespace kvasir {
 namespace {
@@ -25,45 +25,7 @@ std::unique_ptr<KvCache> Make(KvStrategy strategy, uint32_t blocks, uint32_t max
   options.block_counts = {blocks, blocks};
   options.max_sequences = 8;
   options.max_sequence_tokens = max_tokens;
-  auto cache = KvCache::Create(options);
-  KV_CHECK(cache.ok());
-  return std::move(cache).value();
-}
-
-std::vector<TokenId> Prompt(int name, uint32_t count) {
-  std::vector<TokenId> tokens;
-  for (uint32_t i = 0; i < count; ++i) {
-    tokens.push_back(TokenId{static_cast<int32_t>(name * 10000 + static_cast<int>(i))});
-  }
-  return tokens;
-}
-
-std::vector<TokenId> Join(std::vector<TokenId> a, const std::vector<TokenId>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-bool Compute(KvCache& cache, SequenceId id, const std::vector<TokenId>& tokens) {
-  const std::vector<uint64_t> digests = PrefixDigests(0, tokens);
-  const uint32_t begin = cache.computed(id);
-  const uint32_t count = static_cast<uint32_t>(tokens.size()) - begin;
-  if (!cache.Reserve(id, count)) return false;
-  WriteDigests(cache, id, std::span(digests).subspan(begin));
-  cache.Commit(id, std::span(tokens).subspan(begin));
-  CheckDigests(cache, id, digests);
-  cache.CheckInvariants();
-  return true;
-}
-
-// Runs a whole request; returns how many tokens were reused.
-uint32_t Serve(KvCache& cache, const std::vector<TokenId>& tokens) {
-  const auto id = cache.Open(kRoot, tokens, static_cast<uint32_t>(tokens.size()));
-  KV_CHECK(id.has_value());
-  const uint32_t reused = cache.computed(*id);
-  EXPECT_TRUE(Compute(cache, *id, tokens));
-  cache.Close(*id);
-  cache.CheckInvariants();
-  return reused;
+  return CacheOf(options);
 }
 
 uint32_t FirstBlock(const KvCache& cache, SequenceId id) { return Index(cache.table(id, 0).id(0)); }
