@@ -27,8 +27,9 @@ inline const uint8_t* Anchor(const uint8_t* p) {
   return p;
 }
 
-// What Dot multiplies. From<kCols>(u) is outer step u: its At(k, c) are the bytes of column vector
-// c at step k, Fetch(k, c, half) what to fetch meanwhile.
+// What Dot multiplies. From<kCols>(u) is outer step u: its At(k, c, half) are the bytes of column
+// vector c at step k, for one half of their nibbles. It also fetches ahead: a function that did
+// nothing else would be one without effect to the compiler, and gone.
 struct KBytes {  // Columns are units; one outer step.
   const uint16_t* const* unit;
   const uint16_t* const* next;  // As many units to fetch meanwhile.
@@ -37,8 +38,10 @@ struct KBytes {  // Columns are units; one outer step.
   struct Run {
     const uint8_t* from[kCols];
     const uint8_t* to[kCols];
-    const uint8_t* At(int k, int c) const { return from[c] + k * 64; }
-    void Fetch(int k, int c, int) const { __builtin_prefetch(to[c] + k * 64, 0, 2); }
+    const uint8_t* At(int k, int c, int) const {
+      __builtin_prefetch(to[c] + k * 64, 0, 2);
+      return from[c] + k * 64;
+    }
   };
   template <int kCols>
   Run<kCols> From(int) const {
@@ -61,13 +64,13 @@ struct VBytes {  // Columns are channels, outer steps units.
     const uint8_t* to;
     const uint8_t* scales;
     int stride;
-    const uint8_t* At(int k, int c) const { return from + k * stride + c * 64; }
-    void Fetch(int k, int c, int half) const {
+    const uint8_t* At(int k, int c, int half) const {
       if (half == 0) {
         __builtin_prefetch(to + (k * 4 + c) * 64, 0, 2);
       } else if (c == 0) {
         __builtin_prefetch(scales + k * 64, 0, 2);
       }
+      return from + k * stride + c * 64;
     }
   };
   template <int>
@@ -102,8 +105,7 @@ __attribute__((noinline)) void Dot(const uint8_t* const* a, Source b, int outer,
         Bytes bytes[kCols];
 #pragma GCC unroll 4
         for (int j = 0; j < kCols; ++j) {
-          const uint8_t* const from = run.At(k, j);
-          run.Fetch(k, j, half);
+          const uint8_t* const from = run.At(k, j, half);
           bytes[j] = !kNibbles ? LoadBytes(from)
                                : (half == 0 ? LoadLowNibbles(from) : LoadHighNibbles(from));
         }
