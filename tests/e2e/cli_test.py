@@ -320,6 +320,8 @@ class InspectTest(ProgramTest):
         need(SMOLLM2)
         report = json.loads(self.works("inspect", SMOLLM2, "--json").stdout)
         self.assertEqual(report["architecture"], "llama")
+        self.assertTrue(report["support"]["runnable"])
+        self.assertIsNone(report["support"]["chat_template"]["problem"])
         text = self.works("inspect", SMOLLM2).stdout.decode()
         self.assertIn("llama", text)
         self.assertIn("Q4_1", text)
