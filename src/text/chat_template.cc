@@ -6,6 +6,7 @@
 #include "text/jinja_eval.h"
 #include "text/jinja_parser.h"
 #include "text/jinja_strings.h"
+#include "text/tool_arguments.h"
 
 namespace kvasir {
 namespace {
@@ -48,8 +49,8 @@ StatusOr<Value> ReadJson(std::string_view what, std::string_view json) {
   return value;
 }
 
-// The same messages with known roles marked as the template's.
-StatusOr<Value> CheckMessages(const Value& messages) {
+// The same messages with known roles marked as the template's, and calls as it wants them.
+StatusOr<Value> CheckMessages(const Value& messages, ToolArgumentForm form) {
   if (!messages.is_sequence(SequenceType::kList)) {
     return InvalidArgument("messages: must be an array, not {}", JsonTypeName(messages));
   }
@@ -65,12 +66,13 @@ StatusOr<Value> CheckMessages(const Value& messages) {
     if (!role->is(Kind::kString)) {
       return InvalidArgument("messages[{}].role: must be a string, not {}", i, JsonTypeName(*role));
     }
+    KV_ASSIGN_OR_RETURN(const Value adapted, WithToolArguments(message, form));
     if (!IsKnownRole(role->view())) {
-      checked.push_back(message);
+      checked.push_back(adapted);
       continue;
     }
     auto copy = std::make_shared<jinja::DictObject>();
-    for (const auto& [key, value] : message.dict().entries) {
+    for (const auto& [key, value] : adapted.dict().entries) {
       copy->Set(key, key.view() == "role" ? Value::String(value.view(), true) : value);
     }
     checked.push_back(Value::Dict(std::move(copy)));
@@ -78,7 +80,8 @@ StatusOr<Value> CheckMessages(const Value& messages) {
   return Value::Sequence(std::move(checked));
 }
 
-Status DefineVariables(const ChatInput& input, jinja::Interpreter* interpreter) {
+Status DefineVariables(const ChatInput& input, ToolArgumentForm form,
+                       jinja::Interpreter* interpreter) {
   if (!input.variables_json.empty()) {
     KV_ASSIGN_OR_RETURN(const Value variables,
                         ReadJson("template variables", input.variables_json));
@@ -91,7 +94,7 @@ Status DefineVariables(const ChatInput& input, jinja::Interpreter* interpreter) 
     }
   }
   KV_ASSIGN_OR_RETURN(const Value parsed, ReadJson("messages", input.messages_json));
-  KV_ASSIGN_OR_RETURN(Value messages, CheckMessages(parsed));
+  KV_ASSIGN_OR_RETURN(Value messages, CheckMessages(parsed, form));
   Value tools = Value::None();
   if (!input.tools_json.empty()) {
     KV_ASSIGN_OR_RETURN(tools, ReadJson("tools", input.tools_json));
@@ -127,7 +130,9 @@ ChatTemplate::~ChatTemplate() = default;
 
 StatusOr<ChatTemplate> ChatTemplate::Parse(std::string source) {
   KV_ASSIGN_OR_RETURN(std::unique_ptr<const jinja::Template> tree, jinja::ParseTemplate(source));
-  return ChatTemplate(std::move(source), std::move(tree));
+  ChatTemplate parsed(std::move(source), std::move(tree));
+  parsed.tool_argument_form_ = FindToolArgumentForm(parsed);
+  return parsed;
 }
 
 StatusOr<RenderedPrompt> ChatTemplate::Render(const ChatInput& input,
@@ -140,7 +145,9 @@ StatusOr<RenderedPrompt> ChatTemplate::Render(const ChatInput& input,
   jinja::Interpreter interpreter(tree_.get(), &runtime);
   // Variables that Hugging Face always defines; a template may test them for none.
   interpreter.Define("documents", Value::None());
-  KV_RETURN_IF_ERROR(DefineVariables(input, &interpreter));
+  const ToolArgumentForm form =
+      input.adapt_tool_arguments ? tool_argument_form_ : ToolArgumentForm::kAsGiven;
+  KV_RETURN_IF_ERROR(DefineVariables(input, form, &interpreter));
   KV_ASSIGN_OR_RETURN(const TracedText text, interpreter.Run());
   RenderedPrompt prompt;
   prompt.text = text.bytes();

@@ -27,6 +27,7 @@
 
 #include "base/status.h"
 #include "text/text_segment.h"
+#include "text/tool_argument_form.h"
 
 namespace kvasir {
 
@@ -51,6 +52,9 @@ struct ChatInput {
   std::string bos_token;  // Trusted; the strings of the vocabulary.
   std::string eos_token;
   std::optional<std::tm> now;  // For strftime_now; see ParseIsoTime.
+  // Tool calls' arguments are brought into the form that the template expects. False: it gets them
+  // as they are, as apply_chat_template would give them.
+  bool adapt_tool_arguments = true;
 };
 
 struct RenderedPrompt {
@@ -76,7 +80,8 @@ struct ChatTemplateLimits {
 
 class ChatTemplate {
  public:
-  // Errors name the line and the construct: "line 3: 'for' without 'endfor'".
+  // Errors name the line and the construct: "line 3: 'for' without 'endfor'". Renders a few small
+  // conversations to learn how the template wants tool calls; what fails there is no error.
   static StatusOr<ChatTemplate> Parse(std::string source);
 
   ChatTemplate(ChatTemplate&&) noexcept;
@@ -89,12 +94,14 @@ class ChatTemplate {
                                   const ChatTemplateLimits& limits = {}) const;
 
   const std::string& source() const { return source_; }
+  ToolArgumentForm tool_argument_form() const { return tool_argument_form_; }
 
  private:
   ChatTemplate(std::string source, std::unique_ptr<const jinja::Template> tree);
 
   std::string source_;
   std::unique_ptr<const jinja::Template> tree_;
+  ToolArgumentForm tool_argument_form_ = ToolArgumentForm::kAsGiven;
 };
 
 // "2026-01-02T03:04:05" (or with a space, or the date alone) as a calendar time with the day of the

@@ -47,6 +47,7 @@ ChatInput InputOf(const Json& conversation) {
   if (conversation.contains("tools")) input.tools_json = conversation["tools"].dump();
   if (conversation.contains("variables")) input.variables_json = conversation["variables"].dump();
   input.add_generation_prompt = conversation.value("add_generation_prompt", true);
+  input.adapt_tool_arguments = false;  // As apply_chat_template.
   return input;
 }
 
