@@ -22,13 +22,20 @@ StatusOr<Value> Title(Runtime& runtime, const Value& self, const Arguments& argu
   KV_ASSIGN_OR_RETURN(const TracedText text, runtime.Text(self));
   KV_RETURN_IF_ERROR(runtime.SpendOnChars(text.size()));
   const std::string_view bytes = text.view();
+  const auto splits = [bytes](size_t at) {
+    const uint32_t c = CodePointAt(bytes, at);
+    return IsSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
+  };
   TracedText out;
-  bool starts_word = true;
-  for (size_t i = 0; i < bytes.size(); i += CharLength(bytes, i)) {
-    const uint32_t c = CodePointAt(bytes, i);
-    const bool splits = IsSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
-    out.Append(starts_word ? ToUpper(c) : ToLower(c), text.TrustedAt(i));
-    starts_word = splits;
+  for (size_t begin = 0; begin < bytes.size();) {
+    const size_t first = CharLength(bytes, begin);
+    size_t end = begin + first;
+    if (!splits(begin)) {
+      while (end < bytes.size() && !splits(end)) end += CharLength(bytes, end);
+    }
+    out.Append(ToUpper(CodePointAt(bytes, begin)), text.TrustedAt(begin));
+    out.Append(ChangeCase(text.Slice(begin + first, end), CaseChange::kLower));
+    begin = end;
   }
   return runtime.String(std::move(out));
 }

@@ -10,6 +10,9 @@ namespace {
 // As jinja2's sandbox: enough for any template, too few to exhaust the memory.
 constexpr int64_t kMaxRange = 100'000;
 
+// What a cycler takes beside its items, measured.
+constexpr size_t kCyclerBytes = 2560;
+
 StatusOr<Value> Range(Runtime& runtime, const Value&, const Arguments& arguments) {
   if (!arguments.named.empty()) return InvalidArgument("takes no keyword arguments");
   KV_ASSIGN_OR_RETURN(const Bound bound, Bound::Make(arguments, {"start", "stop", "step"}, 1));
@@ -63,7 +66,7 @@ StatusOr<Value> Dict(Runtime& runtime, const Value&, const Arguments& arguments)
 
 StatusOr<Value> Namespace(Runtime& runtime, const Value&, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const auto dict, DictOf(runtime, arguments));
-  KV_RETURN_IF_ERROR(runtime.Allocate(sizeof(NamespaceObject) + dict->entries.size() * 192));
+  KV_RETURN_IF_ERROR(runtime.Allocate(sizeof(NamespaceObject) + 160 + dict->entries.size() * 192));
   auto space = std::make_shared<NamespaceObject>();
   for (const auto& [key, value] : dict->entries) space->members.Set(key, value);
   runtime.Register(space);
@@ -96,7 +99,8 @@ StatusOr<Value> Cycler(Runtime& runtime, const Value&, const Arguments& argument
   if (arguments.positional.empty()) return InvalidArgument("needs at least one item");
   auto space = std::make_shared<NamespaceObject>();
   KV_ASSIGN_OR_RETURN(Value items, runtime.Sequence(arguments.positional, SequenceType::kTuple));
-  KV_RETURN_IF_ERROR(runtime.Allocate(sizeof(NamespaceObject) + 1024));
+  // Five members with keys, hash keys and index nodes, two bound methods.
+  KV_RETURN_IF_ERROR(runtime.Allocate(sizeof(NamespaceObject) + kCyclerBytes));
   space->is_sealed = true;
   space->members.Set(Key("items"), std::move(items));
   space->members.Set(Key("position"), Value::Int(0));

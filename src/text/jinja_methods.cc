@@ -130,11 +130,6 @@ StatusOr<Value> AllAre(Runtime& runtime, const Value& self, const Arguments& arg
 bool IsAlnum(uint32_t c) { return IsAlpha(c) || IsNumeric(c); }
 bool IsAscii(uint32_t c) { return c < 0x80; }
 // Digits in the wide sense: decimals, superscripts and circled digits.
-bool IsDigitChar(uint32_t c) {
-  return IsDecimal(c) || c == 0xb2 || c == 0xb3 || c == 0xb9 || (c >= 0x2070 && c <= 0x2089) ||
-         (c >= 0x2460 && c <= 0x2468);
-}
-
 StatusOr<Value> IsAsciiText(Runtime& runtime, const Value& self, const Arguments& arguments) {
   if (self.view().empty()) return Value::Bool(true);
   return AllAre<IsAscii>(runtime, self, arguments);
@@ -145,7 +140,7 @@ StatusOr<Value> IsIdentifier(Runtime& runtime, const Value& self, const Argument
   const std::string_view text = self.view();
   for (size_t i = 0; i < text.size(); i += CharLength(text, i)) {
     const uint32_t c = CodePointAt(text, i);
-    if (!IsAlpha(c) && c != '_' && (i == 0 || !IsDecimal(c))) return Value::Bool(false);
+    if (!(i == 0 ? StartsIdentifier(c) : ContinuesIdentifier(c))) return Value::Bool(false);
   }
   return Value::Bool(!text.empty());
 }
@@ -187,8 +182,9 @@ StatusOr<Value> IsTitle(Runtime& runtime, const Value& self, const Arguments&) {
   bool found = false;
   for (size_t i = 0; i < text.size(); i += CharLength(text, i)) {
     const uint32_t c = CodePointAt(text, i);
-    if (IsUpper(c) ? in_word : IsLower(c) && !in_word) return Value::Bool(false);
-    in_word = IsUpper(c) || IsLower(c);
+    const bool begins_word = IsUpper(c) || IsTitlecase(c);
+    if (begins_word ? in_word : IsLower(c) && !in_word) return Value::Bool(false);
+    in_word = begins_word || IsLower(c);
     found = found || in_word;
   }
   return Value::Bool(found);
@@ -333,7 +329,7 @@ const std::vector<NativeEntry>& StringMethods() {
       {"zfill", ZFill},
       {"isalpha", AllAre<IsAlpha>},
       {"isalnum", AllAre<IsAlnum>},
-      {"isdigit", AllAre<IsDigitChar>},
+      {"isdigit", AllAre<IsDigit>},
       {"isdecimal", AllAre<IsDecimal>},
       {"isnumeric", AllAre<IsNumeric>},
       {"isspace", AllAre<IsSpace>},

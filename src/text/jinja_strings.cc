@@ -9,7 +9,7 @@
 namespace kvasir::jinja {
 namespace {
 
-bool IsCased(uint32_t c) { return IsUpper(c) || IsLower(c); }
+bool IsCased(uint32_t c) { return IsUpper(c) || IsLower(c) || IsTitlecase(c); }
 
 std::string ChangeChar(uint32_t c, CaseChange change, bool starts_word, bool is_first) {
   switch (change) {
@@ -22,7 +22,8 @@ std::string ChangeChar(uint32_t c, CaseChange change, bool starts_word, bool is_
     case CaseChange::kCapitalize:
       return is_first ? ToTitle(c) : ToLower(c);
     case CaseChange::kSwap:
-      return IsUpper(c) ? ToLower(c) : ToUpper(c);
+      // A title-case digraph is neither, and stays.
+      return IsUpper(c) ? ToLower(c) : IsTitlecase(c) ? ToTitle(c) : ToUpper(c);
     case CaseChange::kFold:
       return ToFolded(c);
   }
@@ -31,12 +32,22 @@ std::string ChangeChar(uint32_t c, CaseChange change, bool starts_word, bool is_
 
 // Python lowers a capital sigma at the end of a word to the final form.
 bool IsFinalSigma(std::string_view text, size_t at) {
-  if (at == 0) return false;
-  size_t before = at - 1;
-  while (before > 0 && (static_cast<unsigned char>(text[before]) & 0xc0) == 0x80) --before;
-  const size_t after = at + CharLength(text, at);
-  return IsCased(CodePointAt(text, before)) &&
-         (after >= text.size() || !IsCased(CodePointAt(text, after)));
+  // What ignores case (apostrophes, accents) is looked through, on both sides.
+  bool follows_cased = false;
+  for (size_t before = at; before > 0 && !follows_cased;) {
+    --before;
+    while (before > 0 && (static_cast<unsigned char>(text[before]) & 0xc0) == 0x80) --before;
+    const uint32_t c = CodePointAt(text, before);
+    if (IsCaseIgnorable(c)) continue;
+    if (!IsCased(c)) return false;
+    follows_cased = true;
+  }
+  if (!follows_cased) return false;
+  for (size_t i = at + CharLength(text, at); i < text.size(); i += CharLength(text, i)) {
+    const uint32_t c = CodePointAt(text, i);
+    if (!IsCaseIgnorable(c)) return !IsCased(c);
+  }
+  return true;
 }
 
 constexpr size_t kShortNeedle = 256;

@@ -48,7 +48,7 @@ StatusOr<Value> CaseTest(Runtime& runtime, const Value& self, const Arguments& a
   bool found = false;
   for (size_t i = 0; i < text.size(); i += CharLength(text.view(), i)) {
     const uint32_t c = CodePointAt(text.view(), i);
-    if (unwanted(c)) return Value::Bool(false);
+    if (unwanted(c) || IsTitlecase(c)) return Value::Bool(false);
     found = found || wanted(c);
   }
   return Value::Bool(found);

@@ -2,36 +2,29 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+#include <iterator>
+
+#include "text/jinja_case_tables.h"
+
 namespace kvasir::jinja {
 namespace {
 
 bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-// The characters whose upper case is more than one character and that real text contains.
-std::string_view FullUpper(uint32_t code_point) {
-  switch (code_point) {
-    case 0xdf:
-      return "SS";
-    case 0x149:
-      return "\xca\xbcN";
-    case 0x1f0:
-      return "J\xcc\x8c";
-    case 0xfb00:
-      return "FF";
-    case 0xfb01:
-      return "FI";
-    case 0xfb02:
-      return "FL";
-    case 0xfb03:
-      return "FFI";
-    case 0xfb04:
-      return "FFL";
-    case 0xfb05:
-    case 0xfb06:
-      return "ST";
-    default:
-      return {};
-  }
+const SpecialCase* FindSpecialCase(uint32_t code_point) {
+  const std::vector<SpecialCase>& cases = SpecialCases();
+  const auto found =
+      std::lower_bound(cases.begin(), cases.end(), code_point,
+                       [](const SpecialCase& entry, uint32_t c) { return entry.code_point < c; });
+  return found != cases.end() && found->code_point == code_point ? &*found : nullptr;
+}
+
+bool IsIn(const std::vector<CodeRange>& ranges, uint32_t code_point) {
+  const auto after =
+      std::upper_bound(ranges.begin(), ranges.end(), code_point,
+                       [](uint32_t c, const CodeRange& range) { return c < range.first; });
+  return after != ranges.begin() && code_point <= std::prev(after)->last;
 }
 
 std::string Encode(uint32_t code_point) {
@@ -157,17 +150,50 @@ int DecimalValue(uint32_t c) {
 
 bool IsNumeric(uint32_t c) {
   const auto category = Category(c);
-  return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
+  if (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO) return true;
+  return category == UTF8PROC_CATEGORY_LO && IsIn(NumericLetters(), c);
 }
 
+bool IsDigit(uint32_t c) { return IsDecimal(c) || (c >= 0x80 && IsIn(OtherDigits(), c)); }
+
 bool IsUpper(uint32_t c) {
-  return Category(c) == UTF8PROC_CATEGORY_LU || (c >= 0x2160 && c <= 0x216f) ||
-         (c >= 0x24b6 && c <= 0x24cf);
+  return Category(c) == UTF8PROC_CATEGORY_LU || (c >= 0x80 && IsIn(OtherUppercase(), c));
 }
 
 bool IsLower(uint32_t c) {
-  return Category(c) == UTF8PROC_CATEGORY_LL || c == 0xaa || c == 0xba ||
-         (c >= 0x2170 && c <= 0x217f) || (c >= 0x24d0 && c <= 0x24e9);
+  return Category(c) == UTF8PROC_CATEGORY_LL || (c >= 0x80 && IsIn(OtherLowercase(), c));
+}
+
+bool IsTitlecase(uint32_t c) { return Category(c) == UTF8PROC_CATEGORY_LT; }
+
+bool StartsIdentifier(uint32_t c) {
+  return IsAlpha(c) || c == '_' || Category(c) == UTF8PROC_CATEGORY_NL || c == 0x2118 ||
+         c == 0x212e;
+}
+
+bool ContinuesIdentifier(uint32_t c) {
+  if (StartsIdentifier(c) || c == 0xb7 || c == 0x387) return true;
+  const auto category = Category(c);
+  return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_MN ||
+         category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_PC;
+}
+
+bool IsCaseIgnorable(uint32_t c) {
+  switch (Category(c)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      break;
+  }
+  // Punctuation inside words (Word_Break MidLetter, MidNumLet, Single_Quote).
+  static constexpr uint32_t kInside[] = {0x27,   0x2e,   0x3a,   0xb7,   0x387,  0x55f,
+                                         0x5f4,  0x2018, 0x2019, 0x2024, 0x2027, 0xfe13,
+                                         0xfe52, 0xfe55, 0xff07, 0xff0e, 0xff1a};
+  return std::binary_search(std::begin(kInside), std::end(kInside), c);
 }
 
 bool IsPrintable(uint32_t c) {
@@ -188,8 +214,9 @@ bool IsPrintable(uint32_t c) {
 }
 
 std::string ToUpper(uint32_t c) {
-  const std::string_view full = FullUpper(c);
-  if (!full.empty()) return std::string(full);
+  if (c >= 0x80) {
+    if (const SpecialCase* special = FindSpecialCase(c)) return std::string(special->upper);
+  }
   return Encode(static_cast<uint32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
 }
 
@@ -199,12 +226,8 @@ std::string ToLower(uint32_t c) {
 }
 
 std::string ToTitle(uint32_t c) {
-  if (c == 0xdf) return "Ss";
-  const std::string_view full = FullUpper(c);
-  if (!full.empty() && full[0] == 'F') {
-    std::string out(full);
-    for (size_t i = 1; i < out.size(); ++i) out[i] = static_cast<char>(out[i] + 32);
-    return out;
+  if (c >= 0x80) {
+    if (const SpecialCase* special = FindSpecialCase(c)) return std::string(special->title);
   }
   return Encode(static_cast<uint32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
 }

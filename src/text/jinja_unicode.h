@@ -1,8 +1,8 @@
 // The parts of Python's str that depend on Unicode: code points in UTF-8, white space, case.
 //
 // Works on valid UTF-8 (templates and messages are validated where they enter); an invalid byte is
-// treated as one character and never read past. Case mapping is per code point (utf8proc) plus the
-// full mappings of sharp s and the Latin ligatures.
+// treated as one character and never read past. utf8proc's mappings and categories, completed by
+// the tables of jinja_case_tables.h: equal to Python's for every character of Unicode 14.
 #ifndef KVASIR_TEXT_JINJA_UNICODE_H_
 #define KVASIR_TEXT_JINJA_UNICODE_H_
 
@@ -34,9 +34,16 @@ bool IsAlpha(uint32_t code_point);
 bool IsDecimal(uint32_t code_point);
 // The value of a decimal digit of any script, or -1.
 int DecimalValue(uint32_t code_point);
+bool IsDigit(uint32_t code_point);
 bool IsNumeric(uint32_t code_point);
 bool IsUpper(uint32_t code_point);
 bool IsLower(uint32_t code_point);
+bool IsTitlecase(uint32_t code_point);  // A digraph such as U+01C5.
+// Characters of Python's names (XID_Start and XID_Continue).
+bool StartsIdentifier(uint32_t code_point);
+bool ContinuesIdentifier(uint32_t code_point);
+// What casing looks through: accents, apostrophes, full stops ...
+bool IsCaseIgnorable(uint32_t code_point);
 // Whether Python's repr() prints the character as it is.
 bool IsPrintable(uint32_t code_point);
 
