@@ -44,8 +44,8 @@ StatusOr<std::vector<WeightFormat>> ParseFormats(std::string_view text) {
     }
     if (found < 0) {
       return InvalidArgument(
-          "format '{}' is unknown; use F32, F16, Q4_0, Q4_1, Q5_0, Q8_0, Q4_K, "
-          "Q6_K",
+          "format '{}' is unknown; use F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, "
+          "Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS or MXFP4",
           name);
     }
     formats.push_back(static_cast<WeightFormat>(found));
@@ -89,19 +89,25 @@ std::string ShapesProblem(const std::string& text) {
 }
 
 bool MultipliesIntegers(WeightFormat format) {
-  return format != WeightFormat::kF32 && format != WeightFormat::kF16;
+  return format != WeightFormat::kF32 && format != WeightFormat::kF16 &&
+         format != WeightFormat::kBF16;
 }
 
 // The share of the int8 peak that the arithmetic of a format leaves on AVX-512: a 32-block of 16
 // outputs takes 8 dot products and, on the same ports, 2 float operations for each scale and 1 for
-// a minimum.
+// a minimum (Q2_K, where each half of a block has its own: 2 for each).
 double Ceiling(WeightFormat format) {
   switch (format) {
     case WeightFormat::kQ4_1:
     case WeightFormat::kQ4_K:
+    case WeightFormat::kQ5_1:
+    case WeightFormat::kQ5_K:
       return 8.0 / 11.0;
+    case WeightFormat::kQ3_K:
     case WeightFormat::kQ6_K:
       return 8.0 / 12.0;
+    case WeightFormat::kQ2_K:
+      return 8.0 / 16.0;
     default:
       return MultipliesIntegers(format) ? 8.0 / 10.0 : 1.0;
   }

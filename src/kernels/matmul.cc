@@ -20,6 +20,14 @@ static_assert(static_cast<int>(WeightFormat::kQ5_0) == matmul::kQ5_0);
 static_assert(static_cast<int>(WeightFormat::kQ8_0) == matmul::kQ8_0);
 static_assert(static_cast<int>(WeightFormat::kQ4_K) == matmul::kQ4_K);
 static_assert(static_cast<int>(WeightFormat::kQ6_K) == matmul::kQ6_K);
+static_assert(static_cast<int>(WeightFormat::kBF16) == matmul::kBF16);
+static_assert(static_cast<int>(WeightFormat::kQ5_1) == matmul::kQ5_1);
+static_assert(static_cast<int>(WeightFormat::kQ2_K) == matmul::kQ2_K);
+static_assert(static_cast<int>(WeightFormat::kQ3_K) == matmul::kQ3_K);
+static_assert(static_cast<int>(WeightFormat::kQ5_K) == matmul::kQ5_K);
+static_assert(static_cast<int>(WeightFormat::kIQ4_NL) == matmul::kIQ4_NL);
+static_assert(static_cast<int>(WeightFormat::kIQ4_XS) == matmul::kIQ4_XS);
+static_assert(static_cast<int>(WeightFormat::kMXFP4) == matmul::kMXFP4);
 static_assert(kWeightFormatCount == matmul::kFormatCount);
 static_assert(kTileRows == matmul::kMaxTileRows);
 static_assert(kActivationBlock == kBlockValues);
@@ -86,12 +94,12 @@ std::vector<double> WeightRow(const PackedMatrix& w, uint32_t row) {
     values.assign(floats.begin(), floats.end());
     return values;
   }
-  const int zero = ZeroPoint(w.format);
   for (uint32_t c = 0; c < w.cols; c += kBlockValues) {
     const WeightBlock block = ReadPackedBlock(w, row, c / kBlockValues);
     const BlockScales scales = ScalesOf(w.format, block);
     for (uint32_t i = 0; i < kBlockValues; ++i) {
-      values[c + i] = double{scales.scale[i / 16]} * (block.q[i] - zero) + double{scales.min};
+      values[c + i] = double{scales.scale[i / 16]} * CodeValue(w.format, block.q[i]) +
+                      double{scales.min[i / 16]};
     }
   }
   return values;

@@ -1,6 +1,7 @@
-// Included once by matmul_avx512.cc, matmul_avx2.cc and matmul_scalar.cc, inside the anonymous
-// namespace of each: loops over row blocks, panels and tiles. Arithmetic is the including file's:
-//   kExpandedBytes               bytes of one unpacked 32-block of a panel
+// Included once by the matmul_*.cc of each instruction set, inside the anonymous namespace of each:
+// loops over row blocks, panels and tiles. Arithmetic is the including file's:
+//   kTile<F>                     the format whose TileExpanded serves F: unpacked they look alike
+//   kExpandedBytes<F>            bytes of one unpacked 32-block of a panel
 //   kPanelsAtOnce                panels that TileExpanded takes side by side
 //   kTilesFetchOutputs           TileExpanded sees to ahead.out itself
 //   ExpandChunk<F>(panel, first_block, block_count, chunk, chunk_stride)
@@ -8,14 +9,14 @@
 //   TileExpanded<F, R, P>(chunk, activations, block_count, ahead, acc)
 //                                acc [R][P * 16] += 32-blocks in order; chunk [block][P]
 //   kDirectUpTo<F>               rows up to which unpacking in the tile is the faster way
-//   kDirectTiles<F>[R - 1]       DirectFn (unused where kDirectUpTo is 0)
+//   kDirectTiles<F>[R - 1]       DirectFn (for R up to kDirectUpTo and kMaxTileRows)
 //   TileFloat<F, R>(panel, x, x_stride, cols, acc)
 //
 // Numerics: for every output, f32 acc = 0, then for each 32-block in order
 //   acc = fma(d_a * (sum(q_w * q_a) - zero * sum(q_a)), d_w, acc)     the product rounded
 //   acc = fma(m_w, d_a * sum(q_a), acc)            formats with a minimum
-// (Q6_K: the first line for each half of the block, with that half's scale.) F32 and F16: s = 0,
-// s = fma(w, x, s) over the 32 k in order, acc = acc + s. Whatever an instruction set does
+// (Q2_K, Q3_K, Q6_K: each line for both halves of the block, with their scales.) F32, F16, BF16: s
+// = 0, s = fma(w, x, s) over the 32 k in order, acc = acc + s. Whatever an instruction set does
 // otherwise is exact.
 
 // Rows go to tiles evenly, longer tiles first: 9 rows are 5 + 4, not 8 + 1.
@@ -113,7 +114,7 @@ void PrefetchStores(const MatMulArgs& args, uint32_t first_out, uint32_t lanes, 
 template <int F, int P>
 void PanelsExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t tile_begin,
                     uint32_t tile_end, uint32_t panel) {
-  alignas(64) unsigned char chunk[kChunkBlocks * P * kExpandedBytes];
+  alignas(64) unsigned char chunk[kChunkBlocks * P * kExpandedBytes<F>];
   alignas(64) float acc[kMaxRowBlock * P * 16];
   const unsigned char* weights = args.weights + panel * args.panel_bytes;
   const uint32_t blocks = args.cols / 32;
@@ -124,8 +125,8 @@ void PanelsExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t til
     const uint32_t count = blocks - b < chunk_blocks ? blocks - b : chunk_blocks;
     const bool last = b + count == blocks;
     for (int p = 0; p < P; ++p) {
-      ExpandChunk<F>(weights + p * args.panel_bytes, b, count, chunk + p * kExpandedBytes,
-                     P * kExpandedBytes);
+      ExpandChunk<F>(weights + p * args.panel_bytes, b, count, chunk + p * kExpandedBytes<F>,
+                     P * kExpandedBytes<F>);
     }
     // The next chunk, or the first one of the next panels.
     Ahead ahead = {
@@ -147,7 +148,7 @@ void PanelsExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t til
       }
       ahead.out = args.out + row * args.out_stride + panel * 16;
       if (last && !kTilesFetchOutputs) PrefetchStores(args, panel * 16, lanes, row, tile_rows);
-      kExpandedTiles<F, P>[tile_rows - 1](chunk, activations, count, ahead, sums);
+      kExpandedTiles<kTile<F>, P>[tile_rows - 1](chunk, activations, count, ahead, sums);
       ahead.bytes += size_t{count} * ahead.bytes_per_block;
       if (last) StoreTile(args, panel * 16, lanes, row, tile_rows, sums, P * 16);
     }
@@ -213,45 +214,4 @@ void MatMulFloat(const MatMulArgs& args) {
       StoreTile(args, panel * 16, LanesOf(args, panel, 1), row, tile_rows, acc, 16);
     }
   }
-}
-
-// Where row r's arrays of a record lie.
-unsigned char* SlotAt(unsigned char* record, uint32_t tile_rows, uint32_t r, int slot) {
-  return record + tile_rows * (32 + 4 * slot) + r * 4;
-}
-
-// Everything of a record but the codes.
-void WriteScales(unsigned char* record, uint32_t tile_rows, uint32_t r, float scale, int32_t low,
-                 int32_t high) {
-  const int32_t sum = low + high;
-  const float floats[3] = {scale, -kMagic * scale, scale * static_cast<float>(sum)};
-  const int32_t starts[5] = {kMagicBits - 8 * sum, kMagicBits - 16 * sum, kMagicBits - 128 * sum,
-                             kMagicBits - 32 * low, kMagicBits - 32 * high};
-  for (int i = 0; i < 3; ++i) {
-    __builtin_memcpy(SlotAt(record, tile_rows, r, kSlotScale + i), &floats[i], 4);
-  }
-  for (int i = 0; i < 5; ++i) {
-    __builtin_memcpy(SlotAt(record, tile_rows, r, kSlotZero8 + i), &starts[i], 4);
-  }
-}
-
-// Scale and its reciprocal from the bits of the largest magnitude of a block. Blocks below 2^-100
-// count as zero (their reciprocal could overflow); a NaN, an infinity or 2^111 and more makes the
-// scale a NaN and the codes zero, so that it shows in every output of that row and in no other.
-struct BlockScale {
-  float scale;    // 22 bits, see matmul_layout.h.
-  float inverse;  // 0: all codes are zero.
-};
-
-BlockScale ScaleFromMax(int32_t max_bits) {
-  float max;
-  __builtin_memcpy(&max, &max_bits, 4);
-  if (max_bits >= (127 + 111) << 23) return {__builtin_nanf(""), 0.0f};
-  if (max < 0x1p-100f) return {0.0f, 0.0f};
-  float scale = max / 127.0f;
-  int32_t scale_bits;
-  __builtin_memcpy(&scale_bits, &scale, 4);
-  scale_bits &= ~3;
-  __builtin_memcpy(&scale, &scale_bits, 4);
-  return {scale, 127.0f / max};
 }

@@ -13,8 +13,16 @@ namespace {
 
 #define KV_INLINE inline __attribute__((always_inline))
 
-// 8 lines of codes (Q8_0: signed, others unsigned), f32 scale[16], f32 min or second scale[16].
-constexpr uint32_t kExpandedBytes = 640;
+// 8 lines of codes (8-bit ones signed, others unsigned), f32 scale[16], f32 min or second
+// scale[16]; Q2_K: two scales and two minima.
+template <int F>
+constexpr uint32_t kExpandedBytes = F == kQ2_K ? 768 : 640;
+template <int F>
+constexpr int kTile = F == kQ4_K                                    ? kQ4_1
+                      : F == kQ5_K                                  ? kQ5_1
+                      : F == kQ3_K                                  ? kQ6_K
+                      : F == kIQ4_NL || F == kIQ4_XS || F == kMXFP4 ? kQ8_0
+                                                                    : F;
 constexpr uint32_t kPanelsAtOnce = 1;
 constexpr bool kTilesFetchOutputs = false;
 
@@ -35,21 +43,60 @@ KV_INLINE __m256 LoadU8(const unsigned char* p) {
       _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 
+KV_INLINE __m256 LoadNibbles(const unsigned char* p, int shift) {
+  const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  return _mm256_cvtepi32_ps(
+      _mm256_and_si256(_mm256_srli_epi32(bytes, shift), _mm256_set1_epi32(15)));
+}
+
+KV_INLINE __m256 LoadBf16(const unsigned char* p) {
+  const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+}
+
 KV_INLINE __m256 LoadI8(const unsigned char* p) {
   return _mm256_cvtepi32_ps(
       _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 
-// The bits of the plane(s) that belong on top of group g's nibbles; `at` is the byte within lines.
+// Group g's bits of planes that hold 8 / bits groups each, moved to bit `to`; `at` is the byte
+// within lines.
+template <int bits, int to>
+KV_INLINE __m256i PlaneBits(const unsigned char* planes, int g, int at) {
+  constexpr int kGroups = 8 / bits;
+  const __m256i plane = LoadInt(planes + 64 * (g / kGroups) + at);
+  const int from = bits * (g % kGroups);
+  const __m256i moved =
+      from < to ? _mm256_slli_epi16(plane, to - from) : _mm256_srli_epi16(plane, from - to);
+  return _mm256_and_si256(moved, _mm256_set1_epi8(static_cast<char>(((1 << bits) - 1) << to)));
+}
+
+// The bits of the plane(s) that belong on top of group g's nibbles.
 template <int F>
 KV_INLINE __m256i TopBits(const unsigned char* planes, int g, int at) {
-  constexpr int kBits = F == kQ5_0 ? 1 : 2;
-  constexpr int kGroups = 8 / kBits;
-  const __m256i plane = LoadInt(planes + 64 * (g / kGroups) + at);
-  const int from = kBits * (g % kGroups);  // To bit 4.
-  const __m256i moved =
-      from < 4 ? _mm256_slli_epi16(plane, 4 - from) : _mm256_srli_epi16(plane, from - 4);
-  return _mm256_and_si256(moved, _mm256_set1_epi8(kBits == 1 ? 0x10 : 0x30));
+  return F == kQ6_K ? PlaneBits<2, 4>(planes, g, at) : PlaneBits<1, 4>(planes, g, at);
+}
+
+// Lines of the formats whose codes lie in planes only. Q3_K: 8 * code, for the sake of Q6_K's zero
+// point 32; the scales are an eighth.
+template <int F>
+KV_INLINE void ExpandPlanes(const unsigned char* planes, unsigned char* lines) {
+  for (int g = 0; g < 8; ++g) {
+    for (int at = 0; at < 64; at += 32) {
+      if constexpr (F == kQ2_K) {
+        StoreInt(lines + 64 * g + at, PlaneBits<2, 0>(planes, g, at));
+      } else {
+        StoreInt(lines + 64 * g + at, _mm256_or_si256(PlaneBits<2, 3>(planes, g, at),
+                                                      PlaneBits<1, 5>(planes + 128, g, at)));
+      }
+    }
+  }
+}
+
+template <int F>
+KV_INLINE __m256i Table() {
+  const signed char* values = F == kMXFP4 ? kFp4Values : kIq4Values;
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values)));
 }
 
 template <int F>
@@ -62,15 +109,23 @@ KV_INLINE void ExpandLines(const unsigned char* codes, const unsigned char* plan
     }
     return;
   }
+  if constexpr (F == kQ2_K || F == kQ3_K) {
+    ExpandPlanes<F>(planes, lines);
+    return;
+  }
   const __m256i low_mask = _mm256_set1_epi8(0x0F);
   for (int j = 0; j < 4; ++j) {
     for (int at = 0; at < 64; at += 32) {
       const __m256i both = LoadInt(codes + 64 * j + at);
       __m256i low = _mm256_and_si256(both, low_mask);
       __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_mask);
-      if constexpr (F == kQ5_0 || F == kQ6_K) {
+      if constexpr (kPanelLayouts[F].plane_bytes != 0) {
         low = _mm256_or_si256(low, TopBits<F>(planes, 2 * j, at));
         high = _mm256_or_si256(high, TopBits<F>(planes, 2 * j + 1, at));
+      }
+      if constexpr (kTile<F> == kQ8_0) {
+        low = _mm256_shuffle_epi8(Table<F>(), low);
+        high = _mm256_shuffle_epi8(Table<F>(), high);
       }
       StoreInt(lines + 128 * j + at, low);
       StoreInt(lines + 128 * j + 64 + at, high);
@@ -78,23 +133,36 @@ KV_INLINE void ExpandLines(const unsigned char* codes, const unsigned char* plan
   }
 }
 
-// Scale and minimum (or second scale) of rows [row, row + 8).
+// Scale and minimum (or second scale) of rows [row, row + 8). Q2_K's minima are divided by -32:
+// what they are multiplied with is made of slots that hold -32 times sums of codes.
 template <int F>
 KV_INLINE void ExpandScales(const unsigned char* scales, const unsigned char* header, int row,
                             float* out) {
   __m256 scale;
   __m256 extra = _mm256_setzero_ps();
-  if constexpr (F == kQ4_K) {
+  if constexpr (F == kQ2_K) {
+    const __m256 d = LoadHalves(header + 2 * row);
+    const __m256 m = _mm256_mul_ps(LoadHalves(header + 32 + 2 * row), _mm256_set1_ps(1.0f / 32));
+    scale = _mm256_mul_ps(d, LoadNibbles(scales + row, 0));
+    extra = _mm256_mul_ps(d, LoadNibbles(scales + 16 + row, 0));
+    _mm256_storeu_ps(out + 32 + row, _mm256_mul_ps(m, LoadNibbles(scales + row, 4)));
+    _mm256_storeu_ps(out + 48 + row, _mm256_mul_ps(m, LoadNibbles(scales + 16 + row, 4)));
+  } else if constexpr (F == kQ4_K || F == kQ5_K) {
     scale = _mm256_mul_ps(LoadHalves(header + 2 * row), LoadU8(scales + row));
     extra = _mm256_mul_ps(LoadHalves(header + 32 + 2 * row), LoadU8(scales + 16 + row));
     extra = _mm256_xor_ps(extra, _mm256_set1_ps(-0.0f));
-  } else if constexpr (F == kQ6_K) {
-    const __m256 d = LoadHalves(header + 2 * row);
+  } else if constexpr (F == kIQ4_XS) {
+    scale = _mm256_mul_ps(LoadHalves(header + 2 * row), LoadI8(scales + row));
+  } else if constexpr (F == kMXFP4) {
+    scale = LoadBf16(scales + 2 * row);
+  } else if constexpr (F == kQ6_K || F == kQ3_K) {
+    __m256 d = LoadHalves(header + 2 * row);
+    if constexpr (F == kQ3_K) d = _mm256_mul_ps(d, _mm256_set1_ps(0.125f));
     scale = _mm256_mul_ps(d, LoadI8(scales + row));
     extra = _mm256_mul_ps(d, LoadI8(scales + 16 + row));
   } else {
     scale = LoadHalves(scales + 2 * row);
-    if constexpr (F == kQ4_1) extra = LoadHalves(scales + 32 + 2 * row);
+    if constexpr (F == kQ4_1 || F == kQ5_1) extra = LoadHalves(scales + 32 + 2 * row);
   }
   _mm256_storeu_ps(out + row, scale);
   _mm256_storeu_ps(out + 16 + row, extra);
@@ -139,6 +207,7 @@ template <int F>
 constexpr int kGroupsInInt16 = F == kQ8_0   ? 1
                                : F == kQ6_K ? 2
                                : F == kQ5_0 ? 4
+                               : F == kQ5_1 ? 4
                                             : 8;
 
 // Sum over groups [begin, end) for rows [first, first + N) and the 8 output rows whose half lines
@@ -201,11 +270,11 @@ KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activati
     const __m256 scale = _mm256_loadu_ps(reinterpret_cast<const float*>(chunk + 512) + 8 * half);
     const __m256 extra = _mm256_loadu_ps(reinterpret_cast<const float*>(chunk + 576) + 8 * half);
     __m256i sum[N];
-    if constexpr (F == kQ6_K) {
-      Start<R, N>(activations, kSlotZero32Low, first, sum);
+    if constexpr (F == kQ6_K || F == kQ2_K) {
+      Start<R, N>(activations, F == kQ6_K ? kSlotZero32Low : -1, first, sum);
       Dot<F, N>(lines, codes, 0, 4, sum);
       AddScaled<R, N>(sum, scale, activations, first, acc);
-      Start<R, N>(activations, kSlotZero32High, first, sum);
+      Start<R, N>(activations, F == kQ6_K ? kSlotZero32High : -1, first, sum);
       Dot<F, N>(lines, codes, 4, 8, sum);
       AddScaled<R, N>(sum, extra, activations, first, acc);
     } else {
@@ -213,13 +282,20 @@ KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activati
       Dot<F, N>(lines, codes, 0, 8, sum);
       AddScaled<R, N>(sum, scale, activations, first, acc);
     }
-    if constexpr (F == kQ4_1 || F == kQ4_K) {
+    if constexpr (F == kQ2_K) {
+      const float* minima = reinterpret_cast<const float*>(chunk + 640) + 8 * half;
+      Start<R, N>(activations, kSlotZero32Low, first, sum);
+      AddScaled<R, N>(sum, _mm256_loadu_ps(minima), activations, first, acc);
+      Start<R, N>(activations, kSlotZero32High, first, sum);
+      AddScaled<R, N>(sum, _mm256_loadu_ps(minima + 16), activations, first, acc);
+    }
+    if constexpr (F == kQ4_1 || F == kQ5_1) {
       for (int r = 0; r < N; ++r) {
         acc[r] = _mm256_fmadd_ps(extra, BroadcastFloat<R>(activations, kSlotScaleSum, first + r),
                                  acc[r]);
       }
     }
-    chunk += kExpandedBytes;
+    chunk += kExpandedBytes<F>;
     activations += R * kRecordBytes;
   }
   for (int r = 0; r < N; ++r) _mm256_storeu_ps(acc_out + 16 * (first + r) + 8 * half, acc[r]);
@@ -251,6 +327,8 @@ void TileFloat(const unsigned char* panel, const float* x, size_t x_stride, uint
         __m256 w;
         if constexpr (F == kF16) {
           w = LoadHalves(panel + size_t{i} * 32 + 16 * half);
+        } else if constexpr (F == kBF16) {
+          w = LoadBf16(panel + size_t{i} * 32 + 16 * half);
         } else {
           w = _mm256_loadu_ps(reinterpret_cast<const float*>(panel + size_t{i} * 64 + 32 * half));
         }
@@ -272,6 +350,7 @@ template <int F>
 constexpr uint32_t kDirectUpTo = 0;
 
 #include "kernels/matmul.inl"
+#include "kernels/quantize_row.inl"
 
 KV_INLINE int32_t MaxLane(__m256i v) {
   __m128i m = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
@@ -317,8 +396,10 @@ void QuantizeRow(const float* x, uint32_t blocks, uint32_t tile_rows, uint32_t r
 
 const Kernels kAvx2Kernels = {
     {MatMulFloat<kF32>, MatMulFloat<kF16>, MatMulQuantized<kQ4_0>, MatMulQuantized<kQ4_1>,
-     MatMulQuantized<kQ5_0>, MatMulQuantized<kQ8_0>, MatMulQuantized<kQ4_K>,
-     MatMulQuantized<kQ6_K>},
+     MatMulQuantized<kQ5_0>, MatMulQuantized<kQ8_0>, MatMulQuantized<kQ4_K>, MatMulQuantized<kQ6_K>,
+     MatMulFloat<kBF16>, MatMulQuantized<kQ5_1>, MatMulQuantized<kQ2_K>, MatMulQuantized<kQ3_K>,
+     MatMulQuantized<kQ5_K>, MatMulQuantized<kIQ4_NL>, MatMulQuantized<kIQ4_XS>,
+     MatMulQuantized<kMXFP4>},
     QuantizeRow,
 };
 

@@ -5,10 +5,11 @@
 // unit instantiates inline, the linker might choose for the whole program.
 //
 // Panel of 16 output rows (quantized): 32-blocks of k in pairs; before every fourth pair of a
-// K-quant a header of 64 bytes (f16 d[16], then f16 dmin[16] for Q4_K). In a pair, first the code
-// lines of both blocks, then bit planes of both, then scales of both. A line of 64 bytes is [16
-// rows][4 consecutive k]: it holds k-group g (k = 4g..4g+3). Nibble line j: group 2j in the low
-// nibbles, 2j+1 in the high ones. An odd last block has a zero partner that no kernel reads.
+// K-quant a header of 64 bytes (f16 d[16], then f16 dmin[16] for Q2_K, Q4_K and Q5_K). In a pair,
+// first the code lines of both blocks, then bit planes of both, then scales of both. A line of 64
+// bytes is [16 rows][4 consecutive k]: it holds k-group g (k = 4g..4g+3). Nibble line j: group 2j
+// in the low nibbles, 2j+1 in the high ones. An odd last block has a zero partner that no kernel
+// reads.
 //   Q4_0  4 nibble lines                                  scales: f16 d[16]
 //   Q4_1  4 nibble lines                                  scales: f16 d[16], f16 m[16]
 //   Q5_0  4 nibble lines, plane: bit g = bit 4 of group g scales: f16 d[16]
@@ -16,7 +17,16 @@
 //   Q4_K  4 nibble lines                                  scales: u8 scale[16], u8 min[16]
 //   Q6_K  4 nibble lines, 2 planes: bits 2t, 2t+1 of plane p = bits 4, 5 of group 4p+t
 //                                                         scales: i8 [2 halves of 16 k][16]
-// Panel of F32, F16: [k][16].
+//   Q5_1   as Q5_0, and the minima of Q4_1                scales: f16 d[16], f16 m[16]
+//   Q5_K   as Q4_K, and the plane of Q5_0                 scales: u8 scale[16], u8 min[16]
+//   Q2_K   no lines, 2 planes: bits 2t, 2t+1 of plane p = group 4p+t
+//                                           scales: u8 [2 halves][16], minima in the high nibbles
+//   Q3_K   no lines, 2 planes as Q2_K, plane: bit g = bit 2 of group g
+//                                                         scales: i8 [2 halves of 16 k][16]
+//   IQ4_NL 4 nibble lines (of table codes, as below)      scales: f16 d[16]
+//   IQ4_XS 4 nibble lines                                 scales: i8 scale[16], 16 bytes unused
+//   MXFP4  4 nibble lines                                 scales: bf16 d[16]
+// Panel of F32, F16, BF16: [k][16].
 //
 // Activation tile of R <= 12 rows (rows are shared out evenly, TileSplit in matmul.inl): one record
 // of 64 * R bytes per 32-block: int8 q[R][32], then eight arrays [R] of 4 bytes at the slots below.
@@ -30,7 +40,25 @@
 namespace kvasir::matmul {
 
 // Numbers of WeightFormat's members; matmul.cc asserts that they agree.
-enum Format : int { kF32, kF16, kQ4_0, kQ4_1, kQ5_0, kQ8_0, kQ4_K, kQ6_K, kFormatCount };
+enum Format : int {
+  kF32,
+  kF16,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ8_0,
+  kQ4_K,
+  kQ6_K,
+  kBF16,
+  kQ5_1,
+  kQ2_K,
+  kQ3_K,
+  kQ5_K,
+  kIQ4_NL,
+  kIQ4_XS,
+  kMXFP4,
+  kFormatCount
+};
 
 struct PanelLayout {
   uint32_t header_bytes;  // Before every fourth pair.
@@ -40,14 +68,34 @@ struct PanelLayout {
   uint32_t plane_bytes;   // Of one block.
   uint32_t scale_offset;  // In the pair, first block's.
   uint32_t scale_bytes;   // Of one block.
+  int scales;             // Of one block and output: 2 when its halves have scales of their own.
+  int minima;
 };
 constexpr PanelLayout kPanelLayouts[kFormatCount] = {
-    {0, 0, 0, 0, 0, 0, 0},           {0, 0, 0, 0, 0, 0, 0},
-    {0, 576, 256, 0, 0, 512, 32},    {0, 640, 256, 0, 0, 512, 64},
-    {0, 704, 256, 512, 64, 640, 32}, {0, 1088, 512, 0, 0, 1024, 32},
-    {64, 576, 256, 0, 0, 512, 32},   {64, 832, 256, 512, 128, 768, 32},
+    {0, 0, 0, 0, 0, 0, 0, 0, 0},              // F32
+    {0, 0, 0, 0, 0, 0, 0, 0, 0},              // F16
+    {0, 576, 256, 0, 0, 512, 32, 1, 0},       // Q4_0
+    {0, 640, 256, 0, 0, 512, 64, 1, 1},       // Q4_1
+    {0, 704, 256, 512, 64, 640, 32, 1, 0},    // Q5_0
+    {0, 1088, 512, 0, 0, 1024, 32, 1, 0},     // Q8_0
+    {64, 576, 256, 0, 0, 512, 32, 1, 1},      // Q4_K
+    {64, 832, 256, 512, 128, 768, 32, 2, 0},  // Q6_K
+    {0, 0, 0, 0, 0, 0, 0, 0, 0},              // BF16
+    {0, 768, 256, 512, 64, 640, 64, 1, 1},    // Q5_1
+    {64, 320, 0, 0, 128, 256, 32, 2, 2},      // Q2_K
+    {64, 448, 0, 0, 192, 384, 32, 2, 0},      // Q3_K
+    {64, 704, 256, 512, 64, 640, 32, 1, 1},   // Q5_K
+    {0, 576, 256, 0, 0, 512, 32, 1, 0},       // IQ4_NL
+    {64, 576, 256, 0, 0, 512, 32, 1, 0},      // IQ4_XS
+    {0, 576, 256, 0, 0, 512, 32, 1, 0},       // MXFP4
 };
 constexpr uint32_t kPairsPerHeader = 4;
+
+// What the codes of table formats stand for: a cubic, and the values of FP4 (E2M1) doubled. Kernels
+// add 128 where they want unsigned bytes.
+constexpr signed char kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                        1,    13,   25,  38,  53,  69,  89,  113};
+constexpr signed char kFp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 // The integer sums are kept as the low bits of the float 1.5 * 2^23 + sum, whose bits are
 // kMagicBits
@@ -75,8 +123,8 @@ constexpr uint32_t kMaxTileRows = 12;
 // panels pass over them.
 constexpr size_t kRowBlockBytes = size_t{512} * 1024;
 constexpr uint32_t kMaxRowBlock = 192;
-// 32-blocks unpacked at once, at most: two panels of 20 * 640 bytes and a tile's activations take
-// 40 KiB. At least 8, so that every chunk can start at a header.
+// 32-blocks unpacked at once, at most: two panels of 20 * 640 bytes (Q2_K: 768) and a tile's
+// activations take 40 KiB. At least 8, so that every chunk can start at a header.
 constexpr uint32_t kChunkBlocks = 20;
 
 // What tiles fetch ahead of, a few lines per 32-block computed: the packed bytes of the next chunk,
@@ -107,14 +155,25 @@ struct MatMulArgs {
 
 // One per instruction set. mat_mul is indexed by format. quantize_row fills row r of a tile of
 // tile_rows rows from x [32 * blocks].
+using MatMulFn = void (*)(const MatMulArgs& args);
 struct Kernels {
-  void (*mat_mul[kFormatCount])(const MatMulArgs& args);
+  MatMulFn mat_mul[kFormatCount];
   void (*quantize_row)(const float* x, uint32_t blocks, uint32_t tile_rows, uint32_t r,
                        unsigned char* tile);
 };
 extern const Kernels kScalarKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
+
+// Formats whose AVX-512 kernels are compiled in a file of their own (matmul_more_avx512.cc).
+void MatMulBf16Avx512(const MatMulArgs& args);
+void MatMulQ51Avx512(const MatMulArgs& args);
+void MatMulQ2KAvx512(const MatMulArgs& args);
+void MatMulQ3KAvx512(const MatMulArgs& args);
+void MatMulQ5KAvx512(const MatMulArgs& args);
+void MatMulIq4NlAvx512(const MatMulArgs& args);
+void MatMulIq4XsAvx512(const MatMulArgs& args);
+void MatMulMxfp4Avx512(const MatMulArgs& args);
 
 }  // namespace kvasir::matmul
 

@@ -41,15 +41,41 @@ BlockPlace PlaceOf(const matmul::PanelLayout& layout, uint32_t block) {
   return place;
 }
 
+// Which bits of a code lie in planes: two from `pair_shift` on in the first two planes, one at
+// `bit_shift` in the plane at `bit_offset`. -1: none.
+struct Planes {
+  int pair_shift = -1;
+  int bit_shift = -1;
+  uint32_t bit_offset = 0;
+};
+
+Planes PlanesOf(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kQ5_0:
+    case WeightFormat::kQ5_1:
+    case WeightFormat::kQ5_K:
+      return {-1, 4, 0};
+    case WeightFormat::kQ6_K:
+      return {4, -1, 0};
+    case WeightFormat::kQ2_K:
+      return {0, -1, 0};
+    case WeightFormat::kQ3_K:
+      return {0, 2, 128};
+    default:
+      return {};
+  }
+}
+
 // Adds one row's block to a zeroed panel.
 void WriteBlock(WeightFormat format, const WeightBlock& block, const BlockPlace& place,
                 uint32_t row, uint8_t* panel) {
   uint8_t* lines = panel + place.lines + row * 4;
   uint8_t* planes = panel + place.planes + row * 4;
   uint8_t* scales = panel + place.scales;
+  const matmul::PanelLayout& layout = LayoutOf(format);
   if (format == WeightFormat::kQ8_0) {
     for (uint32_t g = 0; g < 8; ++g) std::memcpy(lines + 64 * g, block.q + 4 * g, 4);
-  } else {
+  } else if (layout.line_bytes != 0) {
     for (uint32_t j = 0; j < 4; ++j) {
       for (uint32_t i = 0; i < 4; ++i) {
         const uint32_t low = block.q[8 * j + i] & 15u;
@@ -58,25 +84,24 @@ void WriteBlock(WeightFormat format, const WeightBlock& block, const BlockPlace&
       }
     }
   }
-  if (format == WeightFormat::kQ5_0) {
-    for (uint32_t k = 0; k < kBlockValues; ++k) {
-      planes[k % 4] = static_cast<uint8_t>(planes[k % 4] | (block.q[k] >> 4) << (k / 4));
-    }
+  const Planes of = PlanesOf(format);
+  for (uint32_t k = 0; of.pair_shift >= 0 && k < kBlockValues; ++k) {
+    uint8_t& plane = planes[64 * (k / 16) + k % 4];
+    const int code = (block.q[k] >> of.pair_shift) & 3;
+    plane = static_cast<uint8_t>(plane | code << (k % 16 / 4 * 2));
   }
-  if (format == WeightFormat::kQ6_K) {
-    for (uint32_t k = 0; k < kBlockValues; ++k) {
-      uint8_t& plane = planes[64 * (k / 16) + k % 4];
-      plane = static_cast<uint8_t>(plane | (block.q[k] >> 4) << (k % 16 / 4 * 2));
-    }
+  for (uint32_t k = 0; of.bit_shift >= 0 && k < kBlockValues; ++k) {
+    uint8_t& plane = planes[of.bit_offset + k % 4];
+    plane = static_cast<uint8_t>(plane | ((block.q[k] >> of.bit_shift) & 1) << (k / 4));
   }
-  if (format == WeightFormat::kQ4_K || format == WeightFormat::kQ6_K) {
+  if (layout.header_bytes != 0) {
     std::memcpy(panel + place.header + 2 * row, &block.d, 2);
-    std::memcpy(panel + place.header + 32 + 2 * row, &block.m, 2);  // Zero for Q6_K.
+    std::memcpy(panel + place.header + 32 + 2 * row, &block.m, 2);  // Zero for those without.
     scales[row] = block.sub[0];
     scales[16 + row] = block.sub[1];
   } else {
     std::memcpy(scales + 2 * row, &block.d, 2);
-    if (format == WeightFormat::kQ4_1) std::memcpy(scales + 32 + 2 * row, &block.m, 2);
+    if (layout.minima != 0) std::memcpy(scales + 32 + 2 * row, &block.m, 2);
   }
 }
 
@@ -136,33 +161,35 @@ WeightBlock ReadPackedBlock(const PackedMatrix& matrix, uint32_t row, uint32_t b
   const uint8_t* panel = reinterpret_cast<const uint8_t*>(matrix.bytes) +
                          row / kPanelRows * PackedPanelBytes(format, matrix.cols);
   const uint32_t lane = row % kPanelRows;
-  const BlockPlace place = PlaceOf(LayoutOf(format), block);
+  const matmul::PanelLayout& layout = LayoutOf(format);
+  const BlockPlace place = PlaceOf(layout, block);
   const uint8_t* lines = panel + place.lines + lane * 4;
   const uint8_t* planes = panel + place.planes + lane * 4;
   const uint8_t* scales = panel + place.scales;
+  const Planes of = PlanesOf(format);
   WeightBlock out = {};
   for (uint32_t k = 0; k < kBlockValues; ++k) {
     const uint32_t g = k / 4;
     uint32_t q = 0;
     if (format == WeightFormat::kQ8_0) {
       q = lines[64 * g + k % 4];
-    } else {
+    } else if (layout.line_bytes != 0) {
       q = (lines[64 * (g / 2) + k % 4] >> (g % 2 * 4)) & 15u;
     }
-    if (format == WeightFormat::kQ5_0) q |= ((planes[k % 4] >> g) & 1u) << 4;
-    if (format == WeightFormat::kQ6_K) {
-      q |= ((planes[64 * (g / 4) + k % 4] >> (g % 4 * 2)) & 3u) << 4;
+    if (of.bit_shift >= 0) q |= ((planes[of.bit_offset + k % 4] >> g) & 1u) << of.bit_shift;
+    if (of.pair_shift >= 0) {
+      q |= ((planes[64 * (g / 4) + k % 4] >> (g % 4 * 2)) & 3u) << of.pair_shift;
     }
     out.q[k] = static_cast<uint8_t>(q);
   }
-  if (format == WeightFormat::kQ4_K || format == WeightFormat::kQ6_K) {
+  if (layout.header_bytes != 0) {
     std::memcpy(&out.d, panel + place.header + 2 * lane, 2);
     std::memcpy(&out.m, panel + place.header + 32 + 2 * lane, 2);
     out.sub[0] = scales[lane];
     out.sub[1] = scales[16 + lane];
   } else {
     std::memcpy(&out.d, scales + 2 * lane, 2);
-    if (format == WeightFormat::kQ4_1) std::memcpy(&out.m, scales + 32 + 2 * lane, 2);
+    if (layout.minima != 0) std::memcpy(&out.m, scales + 32 + 2 * lane, 2);
   }
   return out;
 }
@@ -187,7 +214,7 @@ void UnpackRow(const PackedMatrix& matrix, uint32_t row, std::span<float> out) {
     } else {
       uint16_t bits = 0;
       std::memcpy(&bits, p, 2);
-      out[k] = FloatFromHalf(bits);
+      out[k] = matrix.format == WeightFormat::kBF16 ? FloatFromBf16(bits) : FloatFromHalf(bits);
     }
   }
 }

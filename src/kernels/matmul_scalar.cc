@@ -6,8 +6,15 @@
 namespace kvasir::matmul {
 namespace {
 
-// int16 codes [32][16] less the zero point, f32 scale[16], f32 min or second scale[16].
-constexpr uint32_t kExpandedBytes = 1024 + 64 + 64;
+// int16 values [32][16], then f32 [16] each: the scales, the minima.
+template <int F>
+constexpr uint32_t kExpandedBytes = 1024 + 64 * (kPanelLayouts[F].scales + kPanelLayouts[F].minima);
+template <int F>
+constexpr int kTile = kPanelLayouts[F].scales == 0   ? F
+                      : kPanelLayouts[F].minima == 2 ? kQ2_K
+                      : kPanelLayouts[F].minima == 1 ? kQ4_1
+                      : kPanelLayouts[F].scales == 2 ? kQ6_K
+                                                     : kQ4_0;
 constexpr uint32_t kPanelsAtOnce = 1;
 constexpr bool kTilesFetchOutputs = false;
 
@@ -23,12 +30,35 @@ float LoadFloat(const unsigned char* p) {
   return value;
 }
 
+float Bf16(const unsigned char* p) {
+  return FloatOfBits(static_cast<uint32_t>(p[0] | p[1] << 8) << 16);
+}
+
+// Table formats: their values, 128 more.
 template <int F>
-constexpr int kZero = F == kQ4_0   ? 8
-                      : F == kQ5_0 ? 16
-                      : F == kQ6_K ? 32
-                      : F == kQ8_0 ? 128
-                                   : 0;
+constexpr const signed char* kTable = F == kIQ4_NL || F == kIQ4_XS ? kIq4Values
+                                      : F == kMXFP4                ? kFp4Values
+                                                                   : nullptr;
+
+template <int F>
+constexpr int kZero = F == kQ3_K                           ? 4
+                      : F == kQ4_0                         ? 8
+                      : F == kQ5_0                         ? 16
+                      : F == kQ6_K                         ? 32
+                      : F == kQ8_0 || kTable<F> != nullptr ? 128
+                                                           : 0;
+
+// Bits [shift, shift + bits) of the codes, from planes that hold 8 / bits groups each.
+inline void AddPlanes(const unsigned char* planes, int bits, int shift, unsigned char* lines) {
+  for (int g = 0; g < 8; ++g) {
+    const unsigned char* plane = planes + 64 * (g * bits / 8);
+    const int from = g * bits % 8;
+    for (int i = 0; i < 64; ++i) {
+      const unsigned code = (static_cast<unsigned>(plane[i]) >> from) & ((1u << bits) - 1);
+      lines[64 * g + i] = static_cast<unsigned char>(lines[64 * g + i] | code << shift);
+    }
+  }
+}
 
 // Lines of 8 k-groups, one code a byte.
 template <int F>
@@ -38,6 +68,12 @@ inline void ExpandLines(const unsigned char* codes, const unsigned char* planes,
     for (int i = 0; i < 512; ++i) lines[i] = codes[i];
     return;
   }
+  if constexpr (F == kQ2_K || F == kQ3_K) {
+    for (int i = 0; i < 512; ++i) lines[i] = 0;
+    AddPlanes(planes, 2, 0, lines);
+    if constexpr (F == kQ3_K) AddPlanes(planes + 128, 1, 2, lines);
+    return;
+  }
   for (int j = 0; j < 4; ++j) {
     for (int i = 0; i < 64; ++i) {
       const unsigned both = codes[64 * j + i];
@@ -45,15 +81,11 @@ inline void ExpandLines(const unsigned char* codes, const unsigned char* planes,
       lines[128 * j + 64 + i] = static_cast<unsigned char>(both >> 4);
     }
   }
-  if constexpr (F == kQ5_0 || F == kQ6_K) {
-    constexpr int kBits = F == kQ5_0 ? 1 : 2;
-    for (int g = 0; g < 8; ++g) {
-      const unsigned char* plane = planes + 64 * (g * kBits / 8);
-      const int shift = g * kBits % 8;
-      for (int i = 0; i < 64; ++i) {
-        const unsigned top = (static_cast<unsigned>(plane[i]) >> shift) & ((1u << kBits) - 1);
-        lines[64 * g + i] = static_cast<unsigned char>(lines[64 * g + i] | top << 4);
-      }
+  if constexpr (F == kQ5_0 || F == kQ5_1 || F == kQ5_K) AddPlanes(planes, 1, 4, lines);
+  if constexpr (F == kQ6_K) AddPlanes(planes, 2, 4, lines);
+  if constexpr (kTable<F> != nullptr) {
+    for (int i = 0; i < 512; ++i) {
+      lines[i] = static_cast<unsigned char>(kTable<F>[lines[i]] + 128);
     }
   }
 }
@@ -71,21 +103,33 @@ __attribute__((noinline)) void Transpose(const unsigned char* lines, int zero, i
   }
 }
 
+// out: f32 [16] each, the scales, then the minima.
 template <int F>
-void ExpandScales(const unsigned char* scales, const unsigned char* header, float* scale,
-                  float* extra) {
+void ExpandScales(const unsigned char* scales, const unsigned char* header, float* scale) {
+  float* extra = scale + 16;
   for (int row = 0; row < 16; ++row) {
-    extra[row] = 0.0f;
-    if constexpr (F == kQ4_K) {
+    if constexpr (F == kQ2_K) {
+      const float d = Half(header + 2 * row);
+      const float m = Half(header + 32 + 2 * row);
+      scale[row] = d * static_cast<float>(scales[row] & 15);
+      scale[16 + row] = d * static_cast<float>(scales[16 + row] & 15);
+      scale[32 + row] = -(m * static_cast<float>(scales[row] >> 4));
+      scale[48 + row] = -(m * static_cast<float>(scales[16 + row] >> 4));
+    } else if constexpr (F == kQ4_K || F == kQ5_K) {
       scale[row] = Half(header + 2 * row) * static_cast<float>(scales[row]);
       extra[row] = -(Half(header + 32 + 2 * row) * static_cast<float>(scales[16 + row]));
-    } else if constexpr (F == kQ6_K) {
+    } else if constexpr (F == kQ3_K || F == kQ6_K) {
       const float d = Half(header + 2 * row);
       scale[row] = d * static_cast<float>(static_cast<signed char>(scales[row]));
       extra[row] = d * static_cast<float>(static_cast<signed char>(scales[16 + row]));
+    } else if constexpr (F == kIQ4_XS) {
+      scale[row] =
+          Half(header + 2 * row) * static_cast<float>(static_cast<signed char>(scales[row]));
+    } else if constexpr (F == kMXFP4) {
+      scale[row] = Bf16(scales + 2 * row);
     } else {
       scale[row] = Half(scales + 2 * row);
-      if constexpr (F == kQ4_1) extra[row] = Half(scales + 32 + 2 * row);
+      if constexpr (F == kQ4_1 || F == kQ5_1) extra[row] = Half(scales + 32 + 2 * row);
     }
   }
 }
@@ -108,9 +152,8 @@ void ExpandChunk(const unsigned char* panel, uint32_t first_block, uint32_t bloc
     ExpandLines<F>(codes, planes, lines);
     int16_t* out = reinterpret_cast<int16_t*>(chunk);
     Transpose(lines, kZero<F>, out);
-    float* scale = reinterpret_cast<float*>(chunk + 1024);
-    ExpandScales<F>(pair + kLayout.scale_offset + half * kLayout.scale_bytes, header, scale,
-                    scale + 16);
+    ExpandScales<F>(pair + kLayout.scale_offset + half * kLayout.scale_bytes, header,
+                    reinterpret_cast<float*>(chunk + 1024));
   }
 }
 
@@ -127,6 +170,14 @@ inline void AddScaled(const int16_t* weights, const signed char* codes, int begi
   }
 }
 
+// acc[row] = fma(min[row], sum of 16 codes * d, acc[row])
+inline void AddMinima(const signed char* codes, const float* min, float d, float* acc) {
+  int32_t sum = 0;
+  for (int k = 0; k < 16; ++k) sum += codes[k];
+  const float scaled = static_cast<float>(sum) * d;
+  for (int row = 0; row < 16; ++row) acc[row] = __builtin_fmaf(min[row], scaled, acc[row]);
+}
+
 template <int F, int R, int P>
 void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
                   uint32_t block_count, const Ahead&, float* acc) {
@@ -137,20 +188,24 @@ void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
     for (int r = 0; r < R; ++r) {
       const signed char* codes = reinterpret_cast<const signed char*>(activations + 32 * r);
       const float d = LoadFloat(activations + R * (32 + 4 * kSlotScale) + 4 * r);
-      if constexpr (F == kQ6_K) {
+      if constexpr (F == kQ6_K || F == kQ2_K) {
         AddScaled(weights, codes, 0, 16, scale, d, acc + 16 * r);
         AddScaled(weights, codes, 16, 32, extra, d, acc + 16 * r);
       } else {
         AddScaled(weights, codes, 0, 32, scale, d, acc + 16 * r);
       }
-      if constexpr (F == kQ4_1 || F == kQ4_K) {
+      if constexpr (F == kQ2_K) {
+        AddMinima(codes, scale + 32, d, acc + 16 * r);
+        AddMinima(codes + 16, scale + 48, d, acc + 16 * r);
+      }
+      if constexpr (F == kQ4_1) {
         const float s = LoadFloat(activations + R * (32 + 4 * kSlotScaleSum) + 4 * r);
         for (int row = 0; row < 16; ++row) {
           acc[16 * r + row] = __builtin_fmaf(extra[row], s, acc[16 * r + row]);
         }
       }
     }
-    chunk += kExpandedBytes;
+    chunk += kExpandedBytes<F>;
     activations += R * kRecordBytes;
   }
 }
@@ -164,8 +219,9 @@ void TileFloat(const unsigned char* panel, const float* x, size_t x_stride, uint
       float sum[16] = {};
       for (uint32_t i = k; i < k + 32; ++i) {
         for (int row = 0; row < 16; ++row) {
-          const float w = F == kF16 ? Half(panel + size_t{i} * 32 + 2 * row)
-                                    : LoadFloat(panel + size_t{i} * 64 + 4 * row);
+          const float w = F == kF16    ? Half(panel + size_t{i} * 32 + 2 * row)
+                          : F == kBF16 ? Bf16(panel + size_t{i} * 32 + 2 * row)
+                                       : LoadFloat(panel + size_t{i} * 64 + 4 * row);
           sum[row] = __builtin_fmaf(w, x[r * x_stride + i], sum[row]);
         }
       }
@@ -183,6 +239,7 @@ template <int F>
 constexpr uint32_t kDirectUpTo = 0;
 
 #include "kernels/matmul.inl"
+#include "kernels/quantize_row.inl"
 
 void QuantizeRow(const float* x, uint32_t blocks, uint32_t tile_rows, uint32_t r,
                  unsigned char* tile) {
@@ -212,8 +269,10 @@ void QuantizeRow(const float* x, uint32_t blocks, uint32_t tile_rows, uint32_t r
 
 const Kernels kScalarKernels = {
     {MatMulFloat<kF32>, MatMulFloat<kF16>, MatMulQuantized<kQ4_0>, MatMulQuantized<kQ4_1>,
-     MatMulQuantized<kQ5_0>, MatMulQuantized<kQ8_0>, MatMulQuantized<kQ4_K>,
-     MatMulQuantized<kQ6_K>},
+     MatMulQuantized<kQ5_0>, MatMulQuantized<kQ8_0>, MatMulQuantized<kQ4_K>, MatMulQuantized<kQ6_K>,
+     MatMulFloat<kBF16>, MatMulQuantized<kQ5_1>, MatMulQuantized<kQ2_K>, MatMulQuantized<kQ3_K>,
+     MatMulQuantized<kQ5_K>, MatMulQuantized<kIQ4_NL>, MatMulQuantized<kIQ4_XS>,
+     MatMulQuantized<kMXFP4>},
     QuantizeRow,
 };
 

@@ -10,8 +10,10 @@ namespace kvasir {
 
 const WeightFormatTraits& TraitsOf(WeightFormat format) {
   static constexpr WeightFormatTraits kTraits[kWeightFormatCount] = {
-      {"F32", 1, 4},    {"F16", 1, 2},    {"Q4_0", 32, 18},   {"Q4_1", 32, 20},
-      {"Q5_0", 32, 22}, {"Q8_0", 32, 34}, {"Q4_K", 256, 144}, {"Q6_K", 256, 210},
+      {"F32", 1, 4},      {"F16", 1, 2},      {"Q4_0", 32, 18},     {"Q4_1", 32, 20},
+      {"Q5_0", 32, 22},   {"Q8_0", 32, 34},   {"Q4_K", 256, 144},   {"Q6_K", 256, 210},
+      {"BF16", 1, 2},     {"Q5_1", 32, 24},   {"Q2_K", 256, 84},    {"Q3_K", 256, 110},
+      {"Q5_K", 256, 176}, {"IQ4_NL", 32, 18}, {"IQ4_XS", 256, 136}, {"MXFP4", 32, 17},
   };
   const size_t index = static_cast<size_t>(format);
   KV_CHECK_LT(index, size_t{kWeightFormatCount});
@@ -31,11 +33,11 @@ void DequantizeRow(WeightFormat format, std::span<const std::byte> file_row, std
     std::memcpy(out.data(), file_row.data(), file_row.size());
     return;
   }
-  if (format == WeightFormat::kF16) {
+  if (!IsQuantized(format)) {
     for (uint32_t c = 0; c < cols; ++c) {
       uint16_t bits = 0;
       std::memcpy(&bits, file_row.data() + size_t{c} * 2, 2);
-      out[c] = FloatFromHalf(bits);
+      out[c] = format == WeightFormat::kBF16 ? FloatFromBf16(bits) : FloatFromHalf(bits);
     }
     return;
   }

@@ -45,7 +45,9 @@ TEST(WeightFormat, DequantizesAsTheGgufPackageDoes) {
       ASSERT_EQ(std::bit_cast<uint32_t>(values[i]), bits) << "value " << i << ": " << values[i];
     }
   }
-  EXPECT_THAT(seen, testing::ElementsAre("F16", "Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K"));
+  EXPECT_THAT(seen,
+              testing::ElementsAre("F16", "Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K", "BF16",
+                                   "Q5_1", "Q2_K", "Q3_K", "Q5_K", "IQ4_NL", "IQ4_XS", "MXFP4"));
 }
 
 TEST(WeightFormat, F32IsCopied) {
@@ -64,6 +66,14 @@ TEST(WeightFormat, RowBytes) {
   EXPECT_EQ(FileRowBytes(WeightFormat::kQ8_0, 64), 68u);
   EXPECT_EQ(FileRowBytes(WeightFormat::kQ4_K, 512), 288u);
   EXPECT_EQ(FileRowBytes(WeightFormat::kQ6_K, 512), 420u);
+  EXPECT_EQ(FileRowBytes(WeightFormat::kBF16, 3), 6u);
+  EXPECT_EQ(FileRowBytes(WeightFormat::kQ5_1, 64), 48u);
+  EXPECT_EQ(FileRowBytes(WeightFormat::kQ2_K, 512), 168u);
+  EXPECT_EQ(FileRowBytes(WeightFormat::kQ3_K, 512), 220u);
+  EXPECT_EQ(FileRowBytes(WeightFormat::kQ5_K, 512), 352u);
+  EXPECT_EQ(FileRowBytes(WeightFormat::kIQ4_NL, 64), 36u);
+  EXPECT_EQ(FileRowBytes(WeightFormat::kIQ4_XS, 512), 272u);
+  EXPECT_EQ(FileRowBytes(WeightFormat::kMXFP4, 64), 34u);
 }
 
 TEST(WeightFormatDeathTest, PartOfABlock) {

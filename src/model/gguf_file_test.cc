@@ -341,7 +341,7 @@ std::vector<BrokenCase> BrokenTensors() {
        "tensor 't': unknown tensor type 4000000000 (at offset 45)"},
       {"known, not supported", [] { return WithTensor({32}, 16, 0); },
        "tensor 't': tensor type IQ2_XXS (16) is not supported (at offset 45)"},
-      {"bfloat", [] { return WithTensor({32}, 30, 0); }, "BF16 (30) is not supported"},
+      {"integers", [] { return WithTensor({32}, 24, 0); }, "I8 (24) is not supported"},
       {"partial block", [] { return WithTensor({33}, 8, 0); },
        "rows of 33 values are not a whole number of Q8_0 blocks of 32"},
       {"crooked offset", [] { return WithTensor({1}, 0, 31); },

@@ -16,6 +16,14 @@ FORMATS = [
     ("Q8_0", 34, [0], 4),
     ("Q4_K", 144, [0, 2], 2),
     ("Q6_K", 210, [208], 2),
+    ("BF16", 2, [], 32),
+    ("Q5_1", 24, [0, 2], 4),
+    ("Q2_K", 84, [80, 82], 2),
+    ("Q3_K", 110, [108], 2),
+    ("Q5_K", 176, [0, 2], 2),
+    ("IQ4_NL", 18, [0], 4),
+    ("IQ4_XS", 136, [0], 2),
+    ("MXFP4", 17, [], 6),
 ]
 # Among ordinary scales: zero, minus zero, the smallest subnormal, the largest number.
 SPECIAL = [0x0000, 0x8000, 0x0001, 0x7BFF]
@@ -31,5 +39,7 @@ for name, block_bytes, half_offsets, count in FORMATS:
             elif count == 4 and b >= 2:
                 half = np.uint16(SPECIAL[2 * (b - 2) + i] if len(half_offsets) == 2 else SPECIAL[b])
             blocks[b, offset : offset + 2] = np.frombuffer(half.tobytes(), np.uint8)
+    if name == "MXFP4":  # Both subnormal scales, the smallest normal one, the largest.
+        blocks[:4, 0] = [0, 1, 2, 255]
     values = quants.dequantize(blocks.reshape(-1), GGMLQuantizationType[name])
     print(name, blocks.tobytes().hex(), values.astype("<f4").tobytes().hex())
