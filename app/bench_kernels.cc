@@ -1,5 +1,5 @@
-// kvasir bench kernels: the matrix products by weight format, shape and rows, beside what the
-// machine could do.
+// kvasir bench kernels: the matrix products by weight format, shape and rows, attention by KV type,
+// and the row operations, beside what the machine could do.
 //
 // The weights of one measurement are copies of one random matrix, as many as fill --memory, and are
 // gone through in turn, as a model's layers are: more than the second-level cache by default, more
@@ -13,6 +13,7 @@
 
 #include "base/huge_buffer.h"
 #include "base/rng.h"
+#include "bench_kernels_rows.h"
 #include "command.h"
 #include "kernels/isa.h"
 #include "kernels/matmul.h"
@@ -86,6 +87,15 @@ StatusOr<std::vector<Shape>> ParseShapes(std::string_view text) {
 std::string ShapesProblem(const std::string& text) {
   const StatusOr<std::vector<Shape>> parsed = ParseShapes(text);
   return parsed.ok() ? std::string() : std::string(MessageOf(parsed.status()));
+}
+
+std::string KernelsProblem(const std::string& text) {
+  for (const std::string_view kind : SplitList(text)) {
+    if (kind != "products" && kind != "attention" && kind != "rows") {
+      return fmt::format("'{}' is no kind of kernel; use products, attention, rows", kind);
+    }
+  }
+  return {};
 }
 
 bool MultipliesIntegers(WeightFormat format) {
@@ -214,10 +224,14 @@ class BenchKernelsCommand : public Command {
  public:
   std::vector<std::string> path() const override { return {"bench", "kernels"}; }
   std::string description() const override {
-    return "Measure the matrix products, and their share of the machine's limits";
+    return "Measure every kind of kernel, and its share of the machine's limits";
   }
 
   void Register(Options& options) override {
+    options.Add("--kernels", &kernels_, "Which: products, attention, rows")
+        .Type("LIST")
+        .Check(KernelsProblem)
+        .ShowDefault();
     options.Add("--format", &formats_, "Weight formats, such as Q4_1,Q8_0")
         .Type("LIST")
         .Check(FormatsProblem)
@@ -261,22 +275,45 @@ class BenchKernelsCommand : public Command {
     KV_ASSIGN_OR_RETURN(const int threads, ApplyMachineFlags(flags_));
     KV_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerTeam> team, WorkerTeam::Create(threads));
     KV_ASSIGN_OR_RETURN(limits_, MeasureMachineLimits(*team, memory));
+    std::vector<KernelFigure> others;
+    if (Wants("attention")) {
+      KV_ASSIGN_OR_RETURN(others, MeasureAttention(*team, repeats_));
+    }
+    if (Wants("rows")) {
+      const std::vector<KernelFigure> rows_too = MeasureRowOps(*team, repeats_);
+      others.insert(others.end(), rows_too.begin(), rows_too.end());
+    }
     std::vector<Measurement> results;
     for (const WeightFormat format : formats) {
+      if (!Wants("products")) break;
       for (const Shape& shape : shapes) {
         // The models' K-quants are the matrices whose rows are whole blocks of 256.
         if (shape.cols % TraitsOf(format).block_values != 0) continue;
         KV_RETURN_IF_ERROR(Measure(*team, format, shape, rows, memory, &results));
       }
     }
-    if (results.empty()) {
+    if (results.empty() && Wants("products")) {
       return InvalidArgument("--shape: no shape has a whole number of blocks of the formats");
     }
-    json_ ? PrintJson(results, threads) : PrintTable(results, threads);
+    if (json_) {
+      PrintJson(results, others, threads);
+      return kExitOk;
+    }
+    PrintOut("{} threads, {}, {} of weights, medians of {}\n", threads, IsaName(ActiveIsa()),
+             memory_, repeats_);
+    PrintOut("limits   memory {:.1f} GB/s, int8 {:.0f} GMAC/s, fp32 {:.0f} GMAC/s\n",
+             limits_.read_gb_s, limits_.int8_gmac_s, limits_.fp32_gmac_s);
+    if (!results.empty()) PrintProducts(results);
+    if (!others.empty()) PrintOthers(others);
     return kExitOk;
   }
 
  private:
+  bool Wants(std::string_view kind) const {
+    const std::vector<std::string_view> kinds = SplitList(kernels_);
+    return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+  }
+
   Status Measure(WorkerTeam& team, WeightFormat format, const Shape& shape,
                  const std::vector<uint32_t>& rows, size_t memory,
                  std::vector<Measurement>* results) const {
@@ -305,7 +342,8 @@ class BenchKernelsCommand : public Command {
   }
   static double Share(double value, double limit) { return limit > 0.0 ? value / limit : 0.0; }
 
-  void PrintJson(const std::vector<Measurement>& results, int threads) const {
+  void PrintJson(const std::vector<Measurement>& results, const std::vector<KernelFigure>& others,
+                 int threads) const {
     nlohmann::ordered_json json;
     json["isa"] = std::string(IsaName(ActiveIsa()));
     json["threads"] = threads;
@@ -323,19 +361,39 @@ class BenchKernelsCommand : public Command {
                                  {"read_share", Share(m.gb_s, limits_.read_gb_s)},
                                  {"spread", m.spread}});
     }
+    json["others"] = nlohmann::ordered_json::array();
+    for (const KernelFigure& figure : others) {
+      json["others"].push_back({{"kernel", figure.kernel},
+                                {"shape", figure.shape},
+                                {"call_us", figure.call_us},
+                                {"gmac_s", figure.gmac_s},
+                                {"peak_share", Share(figure.gmac_s, limits_.fp32_gmac_s)},
+                                {"gb_s", figure.gb_s},
+                                {"spread", figure.spread}});
+    }
     json["limits"] = {{"read_gb_s", limits_.read_gb_s},
                       {"int8_gmac_s", limits_.int8_gmac_s},
                       {"fp32_gmac_s", limits_.fp32_gmac_s}};
     PrintOut("{}\n", json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
 
-  void PrintTable(const std::vector<Measurement>& results, int threads) const {
-    PrintOut("{} threads, {}, {} of weights, medians of {}\n", threads, IsaName(ActiveIsa()),
-             memory_, repeats_);
-    PrintOut("limits   memory {:.1f} GB/s, int8 {:.0f} GMAC/s, fp32 {:.0f} GMAC/s\n\n",
-             limits_.read_gb_s, limits_.int8_gmac_s, limits_.fp32_gmac_s);
+  void PrintOthers(const std::vector<KernelFigure>& figures) const {
+    PrintOut("\n{:<17}{:<36}{:>9}{:>10}  of fp32{:>10}\n", "kernel", "of", "us a call", "GMAC/s",
+             "GB/s");
+    for (const KernelFigure& figure : figures) {
+      const double share = Share(figure.gmac_s, limits_.fp32_gmac_s);
+      PrintOut("{:<17}{:<36}{:>9.2f}{:>10}{:>9}{:>10.1f}  +-{:.0f} %\n", figure.kernel,
+               figure.shape, figure.call_us,
+               figure.gmac_s > 0.0 ? fmt::format("{:.1f}", figure.gmac_s) : "-",
+               figure.gmac_s > 0.0 ? fmt::format("{:.0f} %", 100.0 * share) : "-", figure.gb_s,
+               50.0 * figure.spread);
+    }
+    PrintOut("\nall workers at once, each on memory of its own; GB/s: read and written\n");
+  }
+
+  void PrintProducts(const std::vector<Measurement>& results) const {
     PrintOut(
-        "format  outputs x inputs   rows     GMAC/s  of peak  of ceiling     GB/s  of memory\n");
+        "\nformat  outputs x inputs   rows     GMAC/s  of peak  of ceiling     GB/s  of memory\n");
     for (const Measurement& m : results) {
       const double peak = Share(m.gmac_s, PeakOf(m.format));
       const double ceiling = ActiveIsa() == Isa::kAvx512 ? peak / Ceiling(m.format) : 0.0;
@@ -351,6 +409,7 @@ class BenchKernelsCommand : public Command {
   }
 
   ModelFlags flags_;  // Machine options only.
+  std::string kernels_ = "products,attention,rows";
   std::string formats_ = "Q4_0,Q4_1,Q5_0,Q8_0,Q4_K,Q6_K";
   std::string shapes_ = "1536x576,576x1536,2048x640,640x2048";  // The models' feed-forward layers.
   std::string rows_ = "1,2,4,8,16,32,64,512";

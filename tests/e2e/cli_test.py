@@ -344,7 +344,26 @@ class BenchKernelsTest(ProgramTest):
                 self.assertAlmostEqual(row["gb_s"] / row["gmac_s"] * row["rows"], 0.625)
         self.assertGreater(result["limits"]["read_gb_s"], 0)
 
+    def test_other_kernels(self):
+        result = json.loads(self.works("bench", "kernels", "--kernels", "rows,attention", "--memory", "1M", "-r", "1",
+                                       "--json").stdout)
+        self.assertEqual(result["kernels"], [])
+        names = [figure["kernel"] for figure in result["others"]]
+        for name in ("attention f16", "attention int8", "attention int4", "quantize row", "top 40"):
+            self.assertIn(name, names)
+        read = {}
+        for figure in result["others"]:
+            self.assertGreater(figure["call_us"], 0)
+            if figure["shape"] == "head 64 x 3, 1 row, 8000 tokens":
+                # One row multiplies every stored value by 3 query heads.
+                read[figure["kernel"]] = figure["gb_s"] / figure["gmac_s"] * 3
+        # Bytes a value: halves; a byte and half a byte with their scales.
+        self.assertAlmostEqual(read["attention f16"], 2.0)
+        self.assertTrue(1.0 < read["attention int8"] < 1.1, read)
+        self.assertTrue(0.5 < read["attention int4"] < 0.7, read)
+
     def test_bad_lists(self):
+        self.fails("bench", "kernels", "--kernels", "products,moon", says=("--kernels", "moon", "attention"))
         self.fails("bench", "kernels", "--format", "Q4_1,Q3", says=("--format", "Q3", "Q4_K"))
         for shape in ["", "5", "5x", "x32", "16x33", "0x32", "16x32x1", "1048577x32"]:
             with self.subTest(shape=shape):
