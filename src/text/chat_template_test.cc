@@ -151,6 +151,10 @@ TEST(ChatTemplateErrors, NameLineAndConstruct) {
               testing::StartsWith("line 1: unknown test 'bar' (known: "));
   EXPECT_THAT(ErrorOf("{% frob %}"),
               testing::StartsWith("line 1: unknown tag 'frob' (known: if, for"));
+  for (const char* tag : {"include 'x'", "import 'x' as y", "from 'x' import y", "extends 'x'"}) {
+    EXPECT_THAT(ErrorOf(fmt::format("a\n{{% {} %}}", tag)),
+                testing::HasSubstr("needs a second template; a chat template is one text"));
+  }
   EXPECT_EQ(ErrorOf("\n{{ foo.bar }}"), "line 2: 'foo' is undefined");
   EXPECT_EQ(ErrorOf("{{ messages.a.b }}"), "line 1: 'list object' has no element 'a'");
   EXPECT_EQ(ErrorOf("{{ 'a' + 1 }}"), "line 1: unsupported operand types for +: 'str' and 'int'");

@@ -104,9 +104,7 @@ std::optional<int64_t> ParseInt(std::string_view text, int base) {
 StatusOr<Value> TruncateFloat(double value, const Value& fallback) {
   if (!std::isfinite(value)) return fallback;
   const double whole = std::trunc(value);
-  if (std::fabs(whole) >= 9.2e18) {
-    return InvalidArgument("an integer result does not fit in 64 bits");
-  }
+  if (std::fabs(whole) >= 9.2e18) return Value::LongInt(whole, fmt::format("{:.0f}", whole));
   return Value::Int(static_cast<int64_t>(whole));
 }
 
@@ -116,6 +114,7 @@ StatusOr<Value> ToInt(Runtime& runtime, const Value& self, const Arguments& argu
   KV_ASSIGN_OR_RETURN(const int64_t base, bound.Int(1, 10));
   if (base != 0 && (base < 2 || base > 36)) return fallback;
   if (self.is_integral()) return Value::Int(self.as_int());
+  if (!self.long_digits().empty()) return self;
   if (self.is(Kind::kFloat)) return TruncateFloat(self.as_double(), fallback);
   if (self.is(Kind::kUndefined)) return InvalidArgument("{}", self.undefined_hint());
   if (!self.is(Kind::kString)) return fallback;

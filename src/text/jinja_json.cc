@@ -19,11 +19,13 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool value) override { return Add(Value::Bool(value)); }
   bool number_integer(number_integer_t value) override { return Add(Value::Int(value)); }
   bool number_unsigned(number_unsigned_t value) override {
-    if (value > static_cast<uint64_t>(INT64_MAX)) return Refuse("an integer over 64 bits");
+    if (value > static_cast<uint64_t>(INT64_MAX)) {
+      return Add(Value::LongInt(static_cast<double>(value), fmt::format("{}", value)));
+    }
     return Add(Value::Int(static_cast<int64_t>(value)));
   }
   bool number_float(number_float_t value, const string_t& text) override {
-    if (text.find_first_of(".eE") == string_t::npos) return Refuse("an integer over 64 bits");
+    if (text.find_first_of(".eE") == string_t::npos) return Add(Value::LongInt(value, text));
     return Add(Value::Float(value));
   }
   bool string(string_t& value) override {
@@ -110,7 +112,9 @@ class Dumper {
         out_.Append(fmt::format("{}", value.as_int()), false);
         return OkStatus();
       case Kind::kFloat:
-        out_.Append(FloatText(value.as_double()), false);
+        out_.Append(value.long_digits().empty() ? FloatText(value.as_double())
+                                                : std::string(value.long_digits()),
+                    false);
         return OkStatus();
       case Kind::kString:
         DumpString(value.text());

@@ -120,6 +120,10 @@ class Parser {
     if (name == "with") return ParseWith();
     if (name == "break" || name == "continue") return ParseJump();
     if (name == "block" || name == "generation" || name == "autoescape") return ParseScope();
+    if (name == "include" || name == "import" || name == "from" || name == "extends") {
+      return InvalidArgument("line {}: '{}' needs a second template; a chat template is one text",
+                             stream_.line(), name);
+    }
     return InvalidArgument(
         "line {}: unknown tag '{}' (known: if, for, set, macro, call, filter, with, block, raw, "
         "generation, break, continue)",

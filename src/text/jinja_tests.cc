@@ -20,8 +20,8 @@ bool IsNone(const Value& v) { return v.is(Kind::kNone); }
 bool IsBoolean(const Value& v) { return v.is(Kind::kBool); }
 bool IsTrue(const Value& v) { return v.is(Kind::kBool) && v.as_bool(); }
 bool IsFalse(const Value& v) { return v.is(Kind::kBool) && !v.as_bool(); }
-bool IsInteger(const Value& v) { return v.is(Kind::kInt); }
-bool IsFloat(const Value& v) { return v.is(Kind::kFloat); }
+bool IsInteger(const Value& v) { return v.is(Kind::kInt) || !v.long_digits().empty(); }
+bool IsFloat(const Value& v) { return v.is(Kind::kFloat) && v.long_digits().empty(); }
 bool IsNumber(const Value& v) { return v.is_number(); }
 bool IsString(const Value& v) { return v.is(Kind::kString); }
 bool IsMapping(const Value& v) { return v.is(Kind::kDict); }

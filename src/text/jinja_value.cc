@@ -40,6 +40,20 @@ Value Value::Float(double d) {
   return value;
 }
 
+Value Value::LongInt(double d, std::string digits) {
+  auto object = std::make_shared<StringObject>();
+  object->weight += static_cast<int64_t>(digits.size());
+  object->text = TracedText(std::move(digits), false);
+  Value value = Wrap(Kind::kFloat, std::move(object));
+  value.number_ = d;
+  return value;
+}
+
+std::string_view Value::long_digits() const {
+  if (!is(Kind::kFloat) || object_ == nullptr) return {};
+  return static_cast<const StringObject*>(object_.get())->text.view();
+}
+
 Value Value::String(TracedText text) {
   auto object = std::make_shared<StringObject>();
   object->text = std::move(text);
@@ -138,6 +152,7 @@ std::optional<std::string> HashKey(const Value& value) {
     case Kind::kInt:
       return fmt::format("n{}", value.as_int());
     case Kind::kFloat: {
+      if (!value.long_digits().empty()) return fmt::format("n{}", value.long_digits());
       const double d = value.as_double();
       if (d == std::floor(d) && std::fabs(d) < 9.2e18) {
         return fmt::format("n{}", static_cast<int64_t>(d));
@@ -197,7 +212,7 @@ std::string_view TypeName(const Value& value) {
     case Kind::kInt:
       return "int";
     case Kind::kFloat:
-      return "float";
+      return value.long_digits().empty() ? "float" : "int";
     case Kind::kString:
       return "str";
     case Kind::kDict:

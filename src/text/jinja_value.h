@@ -77,6 +77,9 @@ class Value {
   static Value Bool(bool value);
   static Value Int(int64_t value);
   static Value Float(double value);
+  // An integer beyond 64 bits, given in decimal: a float that keeps its digits. It prints and
+  // compares with its like exactly; arithmetic goes on with the float.
+  static Value LongInt(double value, std::string digits);
   static Value String(TracedText text);
   static Value String(std::string_view text, bool trusted);
   // A container beyond the limits is replaced by None; Runtime::Sequence and Dict report it.
@@ -95,6 +98,8 @@ class Value {
   bool as_bool() const { return integer_ != 0; }
   int64_t as_int() const { return integer_; }
   double as_double() const;
+  // The digits of a LongInt, else empty.
+  std::string_view long_digits() const;
   const TracedText& text() const;
   std::string_view view() const { return text().view(); }
   const ValueList& items() const;

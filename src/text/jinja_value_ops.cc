@@ -156,6 +156,9 @@ bool IsTruthy(const Value& value) {
 bool Equals(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) {
     if (a.is_integral() && b.is_integral()) return a.as_int() == b.as_int();
+    if (!a.long_digits().empty() && !b.long_digits().empty()) {
+      return a.long_digits() == b.long_digits();
+    }
     return a.as_double() == b.as_double();
   }
   if (a.kind() != b.kind()) return false;
@@ -253,6 +256,7 @@ void AppendRepr(const Value& value, TracedText* out) {
     case Kind::kInt:
       return out->Append(fmt::format("{}", value.as_int()), false);
     case Kind::kFloat:
+      if (!value.long_digits().empty()) return out->Append(value.long_digits(), false);
       return out->Append(FloatRepr(value.as_double()), false);
     case Kind::kString:
       return AppendStringRepr(value.text(), out);

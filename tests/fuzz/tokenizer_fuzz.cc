@@ -99,7 +99,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::vector<std::unique_ptr<Tokenizer>>* const kTokenizers = [] {
     auto* all = new std::vector<std::unique_ptr<Tokenizer>>;
     all->push_back(kvasir::SmallBpeVocabulary("smollm").Create());
-    all->push_back(kvasir::SmallBpeVocabulary("gpt-2").Create());
+    for (const char* pre : {"gpt-2", "default", "llama-bpe", "qwen2", "gpt-4o", "tekken", "falcon",
+                            "deepseek-llm", "deepseek-coder", "deepseek-v3", "viking"}) {
+      all->push_back(kvasir::SmallBpeVocabulary(pre).Create());
+    }
     all->push_back(kvasir::SmallSpmVocabulary(false).Create());
     all->push_back(kvasir::SmallSpmVocabulary(true).Create());
     return all;
