@@ -28,27 +28,43 @@ constexpr uint32_t kDirectUpTo = 24;
 #include "kernels/matmul.inl"
 #include "kernels/quantize_row.inl"
 
+// Of 16 non-negative integers.
+KV_INLINE int32_t LargestLane(__m512i v) {
+  __m256i half = _mm256_max_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
+  __m128i quarter = _mm_max_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+  quarter = _mm_max_epi32(quarter, _mm_shuffle_epi32(quarter, 0x4E));
+  return _mm_cvtsi128_si32(_mm_max_epi32(quarter, _mm_shuffle_epi32(quarter, 0xB1)));
+}
 void QuantizeRow(const float* x, uint32_t blocks, uint32_t tile_rows, uint32_t r,
                  unsigned char* tile) {
   const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
-  for (uint32_t b = 0; b < blocks; ++b, x += 32, tile += size_t{tile_rows} * kRecordBytes) {
+  // Byte 0 of each of the 16 lanes of two registers.
+  alignas(64) static constexpr unsigned char kLowBytes[64] = {
+      0,  4,  8,  12, 16, 20, 24, 28, 32, 36,  40,  44,  48,  52,  56,  60,
+      64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120, 124};
+  const __m512i low_bytes = _mm512_load_si512(kLowBytes);
+  const __m256i bias = _mm256_set1_epi8(static_cast<char>(0x80));
+  const size_t step = size_t{tile_rows} * kRecordBytes;
+  for (uint32_t b = 0; b < blocks; ++b, x += 32, tile += step) {
     const __m512 x0 = _mm512_loadu_ps(x);
     const __m512 x1 = _mm512_loadu_ps(x + 16);
     const __m512i max = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(x0), magnitude),
                                          _mm512_and_si512(_mm512_castps_si512(x1), magnitude));
-    const BlockScale s = ScaleFromMax(_mm512_reduce_max_epi32(max));
-    __m512i q0 = _mm512_setzero_si512();
-    __m512i q1 = _mm512_setzero_si512();
+    const BlockScale s = ScaleFromMax(LargestLane(max));
+    __m256i codes = _mm256_setzero_si256();
     if (s.inverse != 0.0f) {
       const __m512 inverse = _mm512_set1_ps(s.inverse);
-      q0 = _mm512_cvtps_epi32(_mm512_mul_ps(x0, inverse));
-      q1 = _mm512_cvtps_epi32(_mm512_mul_ps(x1, inverse));
+      codes = _mm512_castsi512_si256(
+          _mm512_permutex2var_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(x0, inverse)), low_bytes,
+                                   _mm512_cvtps_epi32(_mm512_mul_ps(x1, inverse))));
     }
-    __m128i* codes = reinterpret_cast<__m128i*>(tile + 32 * r);
-    _mm_storeu_si128(codes, _mm512_cvtepi32_epi8(q0));
-    _mm_storeu_si128(codes + 1, _mm512_cvtepi32_epi8(q1));
-    WriteScales(tile, tile_rows, r, s.scale, _mm512_reduce_add_epi32(q0),
-                _mm512_reduce_add_epi32(q1));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(tile + 32 * r), codes);
+    // Differences from -128 in groups of 8, then of each 16.
+    __m256i sums = _mm256_sad_epu8(_mm256_xor_si256(codes, bias), _mm256_setzero_si256());
+    sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, 0x4E));
+    WriteScales(tile, tile_rows, r, s.scale,
+                _mm_cvtsi128_si32(_mm256_castsi256_si128(sums)) - 16 * 128,
+                _mm_cvtsi128_si32(_mm256_extracti128_si256(sums, 1)) - 16 * 128);
   }
 }
 
