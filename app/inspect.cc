@@ -3,7 +3,7 @@
 
 #include "command.h"
 #include "engine/text_model.h"
-#include "io/mapped_file.h"
+#include "io/mapped_parts.h"
 #include "model/gguf_file.h"
 #include "model/model_report.h"
 #include "model_path.h"
@@ -26,7 +26,7 @@ class InspectCommand : public Command {
   }
 
   StatusOr<int> Run() override {
-    KV_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path_));
+    KV_ASSIGN_OR_RETURN(const MappedParts file, MappedParts::Open(path_));
     const StatusOr<ModelReport> report = Report(file);
     if (!report.ok()) return WithPrefix(report.status(), path_);
     PrintOut("{}", json_ ? RenderJson(*report) + "\n" : RenderText(*report));
@@ -35,8 +35,8 @@ class InspectCommand : public Command {
   }
 
  private:
-  static StatusOr<ModelReport> Report(const MappedFile& file) {
-    KV_ASSIGN_OR_RETURN(const GgufFile gguf, GgufFile::Parse(file.bytes()));
+  static StatusOr<ModelReport> Report(const MappedParts& file) {
+    KV_ASSIGN_OR_RETURN(const GgufFile gguf, GgufFile::ParseParts(file.parts()));
     KV_ASSIGN_OR_RETURN(ModelReport report, BuildModelReport(gguf));
     if (report.tokenizer.has_value()) {
       const auto text = TextModel::Load(gguf);

@@ -170,15 +170,15 @@ class LogitsCommand : public Command {
   StatusOr<int> RunReference(const std::vector<TokenId>& tokens,
                              const std::vector<uint32_t>& positions) {
     KV_ASSIGN_OR_RETURN(const int threads, ApplyMachineFlags(flags_));
-    KV_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(flags_.path));
+    KV_ASSIGN_OR_RETURN(const MappedParts file, MappedParts::Open(flags_.path));
     const Status status = PrintReference(file, threads, tokens, positions);
     if (!status.ok()) return WithPrefix(status, flags_.path);
     return kExitOk;
   }
 
-  Status PrintReference(const MappedFile& file, int threads, const std::vector<TokenId>& tokens,
+  Status PrintReference(const MappedParts& file, int threads, const std::vector<TokenId>& tokens,
                         const std::vector<uint32_t>& positions) {
-    KV_ASSIGN_OR_RETURN(const GgufFile gguf, GgufFile::Parse(file.bytes()));
+    KV_ASSIGN_OR_RETURN(const GgufFile gguf, GgufFile::ParseParts(file.parts()));
     KV_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(gguf));
     KV_RETURN_IF_ERROR(CheckFits(tokens, config));
     const ReferenceModel model(gguf, config, threads);

@@ -164,14 +164,14 @@ StatusOr<int> ApplyMachineFlags(const ModelFlags& flags) {
 StatusOr<OpenedModel> OpenModel(const ModelFlags& flags, const OpenNeeds& needs) {
   KV_ASSIGN_OR_RETURN(LoadedModelOptions options, LoadOptions(flags, needs));
   OpenedModel opened;
-  KV_ASSIGN_OR_RETURN(opened.file, MappedFile::Open(flags.path));
+  KV_ASSIGN_OR_RETURN(opened.file, MappedParts::Open(flags.path));
   ProgressBar bar("loading");
   options.loading.head_sketch = flags.head_sketch;
   options.loading.release = [&file = opened.file](std::span<const std::byte> range) {
     file.ReleasePages(range);
   };
   options.loading.progress = [&bar](double share) { bar.Update(share); };
-  StatusOr<std::unique_ptr<LoadedModel>> model = LoadedModel::Load(opened.file.bytes(), options);
+  StatusOr<std::unique_ptr<LoadedModel>> model = LoadedModel::Load(opened.file.parts(), options);
   if (!model.ok()) return WithPrefix(model.status(), flags.path);
   opened.model = *std::move(model);
   return opened;

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "engine/cost_model.h"
 #include "engine/loaded_model.h"
-#include "io/mapped_file.h"
+#include "io/mapped_parts.h"
 #include "options.h"
 
 namespace kvasir {
@@ -32,7 +32,7 @@ struct ModelFlags {
 
 // A model and the file it was read from.
 struct OpenedModel {
-  MappedFile file;
+  MappedParts file;
   std::unique_ptr<LoadedModel> model;
 };
 

@@ -7,7 +7,7 @@
 #include "chat_prompt.h"
 #include "command.h"
 #include "engine/text_model.h"
-#include "io/mapped_file.h"
+#include "io/mapped_parts.h"
 #include "model/gguf_file.h"
 #include "model_path.h"
 #include "output.h"
@@ -56,7 +56,7 @@ class TemplateCommand : public Command {
                                InputName(tools_path_));
       }
     }
-    KV_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path_));
+    KV_ASSIGN_OR_RETURN(const MappedParts file, MappedParts::Open(path_));
     KV_ASSIGN_OR_RETURN(const std::unique_ptr<TextModel> text, LoadText(file));
     StatusOr<ChatTemplate> parsed = LoadChatTemplate(*text, template_path_);
     if (!parsed.ok()) {
@@ -76,8 +76,8 @@ class TemplateCommand : public Command {
   }
 
  private:
-  StatusOr<std::unique_ptr<TextModel>> LoadText(const MappedFile& file) const {
-    const StatusOr<GgufFile> gguf = GgufFile::Parse(file.bytes());
+  StatusOr<std::unique_ptr<TextModel>> LoadText(const MappedParts& file) const {
+    const StatusOr<GgufFile> gguf = GgufFile::ParseParts(file.parts());
     if (!gguf.ok()) return WithPrefix(gguf.status(), path_);
     StatusOr<std::unique_ptr<TextModel>> text = TextModel::Load(*gguf);
     if (!text.ok()) return WithPrefix(text.status(), path_);

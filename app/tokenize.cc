@@ -7,7 +7,7 @@
 
 #include "command.h"
 #include "engine/text_model.h"
-#include "io/mapped_file.h"
+#include "io/mapped_parts.h"
 #include "model/gguf_file.h"
 #include "model_path.h"
 #include "option_values.h"
@@ -18,13 +18,13 @@
 namespace kvasir {
 namespace {
 
-StatusOr<std::unique_ptr<TextModel>> LoadText(const MappedFile& file) {
-  KV_ASSIGN_OR_RETURN(const GgufFile gguf, GgufFile::Parse(file.bytes()));
+StatusOr<std::unique_ptr<TextModel>> LoadText(const MappedParts& file) {
+  KV_ASSIGN_OR_RETURN(const GgufFile gguf, GgufFile::ParseParts(file.parts()));
   return TextModel::Load(gguf);
 }
 
 StatusOr<std::unique_ptr<TextModel>> OpenText(const std::string& path) {
-  KV_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  KV_ASSIGN_OR_RETURN(const MappedParts file, MappedParts::Open(path));
   StatusOr<std::unique_ptr<TextModel>> text = LoadText(file);
   if (!text.ok()) return WithPrefix(text.status(), path);
   return text;

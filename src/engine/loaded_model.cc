@@ -70,9 +70,9 @@ KvRope RopeOf(const ModelConfig& config, const KvGroup& group) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Load(std::span<const std::byte> file,
-                                                         const LoadedModelOptions& options) {
-  KV_ASSIGN_OR_RETURN(GgufFile gguf, GgufFile::Parse(file));
+StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Load(
+    std::span<const std::span<const std::byte>> parts, const LoadedModelOptions& options) {
+  KV_ASSIGN_OR_RETURN(GgufFile gguf, GgufFile::ParseParts(parts));
   std::unique_ptr<LoadedModel> model(new LoadedModel(std::move(gguf)));
   KV_ASSIGN_OR_RETURN(model->config_, ReadModelConfig(model->file_, options.context_tokens));
   KV_ASSIGN_OR_RETURN(model->text_, TextModel::Load(model->file_));

@@ -47,11 +47,15 @@ struct LoadedModelOptions {
 
 class LoadedModel {
  public:
-  // `file` is the whole model file. kInvalidArgument and kUnimplemented for what is wrong with it,
-  // or when the context asked for exceeds the model's or the KV memory; kResourceExhausted when the
-  // machine lacks memory.
+  // `parts` are the whole model file, or all parts of a split one. kInvalidArgument and
+  // kUnimplemented for what is wrong with it, or when the context asked for exceeds the model's or
+  // the KV memory; kResourceExhausted when the machine lacks memory.
+  static StatusOr<std::unique_ptr<LoadedModel>> Load(
+      std::span<const std::span<const std::byte>> parts, const LoadedModelOptions& options);
   static StatusOr<std::unique_ptr<LoadedModel>> Load(std::span<const std::byte> file,
-                                                     const LoadedModelOptions& options);
+                                                     const LoadedModelOptions& options) {
+    return Load(std::span(&file, 1), options);
+  }
 
   const ModelConfig& config() const { return config_; }
   const GgufFile& file() const { return file_; }

@@ -36,7 +36,7 @@ struct GgufTensor {
   uint32_t dim_count = 0;              // 1..4.
   uint64_t dims[kMaxTensorDims] = {};  // dims[0] is contiguous; 1 beyond dim_count; none is 0.
   uint64_t entry_offset = 0;           // Of the tensor's entry in the header, for messages.
-  uint64_t data_offset = 0;            // Of its first byte, from the start of the file.
+  uint64_t data_offset = 0;            // Of its first byte, from the start of its file.
   std::span<const std::byte> bytes;    // rows() rows of FileRowBytes(format, cols()).
 
   uint64_t cols() const { return dims[0]; }
@@ -47,12 +47,18 @@ class GgufFile {
  public:
   // O(header). kInvalidArgument for anything malformed; kUnimplemented for what is recognised but
   // not supported (big endian, version 1, a tensor type without kernels).
+  // A part of a split file alone is kInvalidArgument.
   static StatusOr<GgufFile> Parse(std::span<const std::byte> file);
+
+  // The parts of a split file, in order (keys split.no, split.count, split.tensors.count): metadata
+  // of the first, tensors of all. kInvalidArgument, naming the part, when they are not all parts of
+  // one model. One part: as Parse. REQUIRES: at least one.
+  static StatusOr<GgufFile> ParseParts(std::span<const std::span<const std::byte>> parts);
 
   uint32_t version() const { return version_; }
   uint64_t alignment() const { return alignment_; }
-  uint64_t data_begin() const { return data_begin_; }  // Where tensor data starts in the file.
-  uint64_t file_bytes() const { return file_.size(); }
+  uint64_t data_begin() const { return data_begin_; }      // Where tensor data starts (first part).
+  uint64_t file_bytes() const { return file_bytes_; }      // Of all parts.
   uint64_t tensor_bytes() const { return tensor_bytes_; }  // Sum over tensors, without padding.
 
   std::span<const GgufEntry> entries() const { return entries_; }   // In file order.
@@ -85,8 +91,9 @@ class GgufFile {
  private:
   friend class GgufParser;
   GgufFile() = default;
+  Status IndexParts();
 
-  std::span<const std::byte> file_;
+  uint64_t file_bytes_ = 0;
   uint32_t version_ = 0;
   uint64_t alignment_ = 0;
   uint64_t data_begin_ = 0;

@@ -100,12 +100,16 @@ std::optional<uint64_t> Product(uint64_t a, uint64_t b) {
 
 }  // namespace
 
-StatusOr<GgufFile> GgufFile::Parse(std::span<const std::byte> file) {
-  return GgufParser(file).Run();
+uint32_t TensorTypeNumber(WeightFormat format) {
+  const auto at = std::find_if(kTensorTypes.begin(), kTensorTypes.end(), [&](const auto& type) {
+    return type.format == FormatNumber(format);
+  });
+  KV_CHECK(at != kTensorTypes.end());
+  return static_cast<uint32_t>(at - kTensorTypes.begin());
 }
 
 StatusOr<GgufFile> GgufParser::Run() {
-  out_.file_ = file_;
+  out_.file_bytes_ = file_.size();
   KV_RETURN_IF_ERROR(ReadVersion());
   KV_RETURN_IF_ERROR(ReadCounts());
   KV_RETURN_IF_ERROR(ReadEntries());

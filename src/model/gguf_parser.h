@@ -27,6 +27,9 @@ inline constexpr uint64_t kMaxGgufElements = uint64_t{1} << 22;
 inline constexpr uint64_t kMaxAlignment = 1u << 20;
 inline constexpr uint64_t kDefaultAlignment = 32;
 
+// The number that files give a format.
+uint32_t TensorTypeNumber(WeightFormat format);
+
 class GgufParser {
  public:
   explicit GgufParser(std::span<const std::byte> file) : file_(file) {}
