@@ -164,6 +164,13 @@ class Matrices {
     std::vector<std::byte> file(shape.out_rows * FileRowBytes(format, shape.cols));
     // 0x3B keeps every half and float, wherever it lies, below 1: no infinities, few subnormals.
     for (std::byte& b : file) b = static_cast<std::byte>(rng.Below(256) & 0x3B);
+    // Where a byte is most of an exponent, products would be subnormal, and slow.
+    const uint32_t block_bytes = TraitsOf(format).block_bytes;
+    const bool is_float = format == WeightFormat::kF32 || format == WeightFormat::kBF16;
+    const size_t exponent = is_float ? block_bytes - 1 : 0;
+    if (is_float || format == WeightFormat::kMXFP4) {
+      for (size_t i = exponent; i < file.size(); i += block_bytes) file[i] = std::byte{0x3B};
+    }
     return file;
   }
 

@@ -15,6 +15,7 @@ std::vector<std::unique_ptr<Command>> MakeCommands() {
   commands.push_back(MakeInspectCommand());
   commands.push_back(MakeLogitsCommand());
   commands.push_back(MakePerplexityCommand());
+  commands.push_back(MakeQuantizeCommand());
   commands.push_back(MakeTemplateCommand());
   commands.push_back(MakeTokenizeCommand());
   commands.push_back(MakeDetokenizeCommand());

@@ -18,12 +18,13 @@ namespace {
 // Fewer than for the formats of matmul_avx512.cc: each is a program of its own to compile, and with
 // more rows unpacking a panel once for all is nearly as good.
 template <int F>
-constexpr uint32_t kDirectUpTo = 4;
+constexpr uint32_t kDirectUpTo = 8;
 
 template <int F>
 constexpr void (*kDirectTiles[kDirectUpTo<F>])(const unsigned char*, const unsigned char*, uint32_t,
                                                const unsigned char*, float*) = {
-    TileDirect<F, 1>, TileDirect<F, 2>, TileDirect<F, 3>, TileDirect<F, 4>};
+    TileDirect<F, 1>, TileDirect<F, 2>, TileDirect<F, 3>, TileDirect<F, 4>,
+    TileDirect<F, 5>, TileDirect<F, 6>, TileDirect<F, 7>, TileDirect<F, 8>};
 
 #include "kernels/matmul.inl"
 
