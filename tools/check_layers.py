@@ -94,11 +94,13 @@ def is_third_party(header):
 
 
 def only_tests_include(path):
-    """Whether every includer of the header `path` is a test."""
+    """Whether every includer of the header `path` is a test, or a header that only tests include."""
     wanted = path.removeprefix("src/")
     for top in ("src", "app", "bench"):
         for other in source_files(top):
-            if not other.endswith("_test.cc") and any(h == wanted for _, h, _ in includes_of(other)):
+            if other.endswith("_test.cc") or all(h != wanted for _, h, _ in includes_of(other)):
+                continue
+            if not other.endswith("_for_test.h") or not only_tests_include(other):
                 return False
     return True
 

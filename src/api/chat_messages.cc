@@ -90,8 +90,6 @@ std::optional<ApiError> NormalizeToolCalls(const std::string& path, Json* messag
     if (const std::optional<std::string> problem = JsonShapeProblem(arguments)) {
       return BadField(call_at + ".arguments", "The JSON of {}.arguments {}", call_at, *problem);
     }
-    const Json parsed = Json::parse(arguments, nullptr, /*allow_exceptions=*/false);
-    if (parsed.is_object()) function["arguments"] = parsed;
   }
   return std::nullopt;
 }

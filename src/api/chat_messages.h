@@ -17,8 +17,9 @@ struct NormalizedMessages {
 };
 
 // `messages_json` is an array. Roles must be known; text parts are joined by newlines; a null
-// content (assistant only) becomes ""; the arguments of tool calls that are JSON objects in a
-// string become objects, as templates expect. Errors name the path: "messages[2].content[0].type".
+// content (assistant only) becomes "". Arguments of tool calls stay as they are, text or object: the
+// template gets the form that it expects (text/chat_template.h). Errors name the path:
+// "messages[2].content[0].type".
 std::optional<ApiError> NormalizeMessages(const std::string& messages_json,
                                           bool developer_is_system, NormalizedMessages* out);
 

@@ -42,12 +42,11 @@ TEST(ChatMessages, DeveloperIsSystemWhereTheTemplateDoesNotKnowIt) {
   EXPECT_EQ(Normalized(messages, false), R"([{"role":"developer","content":"x"}])");
 }
 
-TEST(ChatMessages, ArgumentsOfToolCallsBecomeObjects) {
+TEST(ChatMessages, ArgumentsOfToolCallsStayAsTheyWere) {
   EXPECT_EQ(Normalized(R"([{"role":"assistant","tool_calls":[
       {"id":"1","function":{"name":"f","arguments":"{\"x\": [1]}"}}]}])"),
             R"([{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f",)"
-            R"("arguments":{"x":[1]}}}],"content":""}])");
-  // What is no object stays as it was.
+            R"("arguments":"{\"x\": [1]}"}}],"content":""}])");
   EXPECT_EQ(Normalized(R"([{"role":"assistant","content":"","tool_calls":[
       {"function":{"name":"f","arguments":"{x"}}]}])"),
             R"([{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f",)"

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "kv/digest_blocks.h"
+#include "kv/digest_blocks_for_test.h"
 #include "kv/kv_cache.h"
 
 namespace kvasir {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "kv/digest_blocks.h"
+#include "kv/digest_blocks_for_test.h"
 #include "kv/kv_cache.h"
 
 namespace kvasir {

@@ -1,7 +1,7 @@
 // For tests: fills KV slots with a digest of the exact prefix, and checks what a sequence may read,
 // so that a stale, foreign or overwritten slot never goes unnoticed.
-#ifndef KVASIR_KV_DIGEST_BLOCKS_H_
-#define KVASIR_KV_DIGEST_BLOCKS_H_
+#ifndef KVASIR_KV_DIGEST_BLOCKS_FOR_TEST_H_
+#define KVASIR_KV_DIGEST_BLOCKS_FOR_TEST_H_
 
 #include <gtest/gtest.h>
 
@@ -157,4 +157,4 @@ inline void CheckDigests(const KvCache& cache, SequenceId id, std::span<const ui
 
 }  // namespace kvasir
 
-#endif  // KVASIR_KV_DIGEST_BLOCKS_H_
+#endif  // KVASIR_KV_DIGEST_BLOCKS_FOR_TEST_H_
