@@ -17,8 +17,8 @@ struct NormalizedMessages {
 };
 
 // `messages_json` is an array. Roles must be known; text parts are joined by newlines; a null
-// content (assistant only) becomes "". Arguments of tool calls stay as they are, text or object: the
-// template gets the form that it expects (text/chat_template.h). Errors name the path:
+// content (assistant only) becomes "". Arguments of tool calls stay as they are, text or object:
+// the template gets the form that it expects (text/chat_template.h). Errors name the path:
 // "messages[2].content[0].type".
 std::optional<ApiError> NormalizeMessages(const std::string& messages_json,
                                           bool developer_is_system, NormalizedMessages* out);
