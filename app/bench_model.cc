@@ -10,6 +10,7 @@
 #include "kernels/isa.h"
 #include "machine_limits.h"
 #include "model_flags.h"
+#include "model_path.h"
 #include "option_values.h"
 #include "output.h"
 #include "terminal.h"
@@ -84,6 +85,7 @@ class BenchModelCommand : public Command {
   }
 
   StatusOr<int> Run() override {
+    KV_RETURN_IF_ERROR(FetchModel(&flags_.path, flags_.models_dir));
     if (!compared_types_.empty()) return RunKvTypes();
     KV_ASSIGN_OR_RETURN(const std::vector<uint32_t> batches, ParseCounts(batches_));
     const uint32_t largest = *std::max_element(batches.begin(), batches.end());

@@ -129,7 +129,7 @@ class BenchStrategiesCommand : public Command {
   }
 
   void Register(Options& options) override {
-    AddModelPath(options, &flags_.path);
+    AddModelPath(options, &flags_.path, &flags_.models_dir);
     options.Add("--budget", &budget_, "KV memory that each strategy gets")
         .Type("SIZE")
         .Check(ByteSizeProblem)
@@ -179,6 +179,7 @@ class BenchStrategiesCommand : public Command {
     flags_.context_tokens = context_tokens_;
     OpenNeeds needs;
     needs.max_rows = 16;  // Its own runner computes nothing here.
+    KV_RETURN_IF_ERROR(FetchModel(&flags_.path, flags_.models_dir));
     KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, needs));
     LoadedModel& model = *opened.model;
     KV_RETURN_IF_ERROR(Prepare(model));

@@ -19,6 +19,7 @@
 #include "command.h"
 #include "line_reader.h"
 #include "model_flags.h"
+#include "model_path.h"
 #include "output.h"
 #include "sampling_flags.h"
 #include "speculation_flag.h"
@@ -144,6 +145,7 @@ class ChatCommand : public Command {
 
   StatusOr<int> Run() override {
     KV_RETURN_IF_ERROR(WithPrefix(ValidateUtf8(system_), "--system"));
+    KV_RETURN_IF_ERROR(FetchModel(&flags_.path, flags_.models_dir));
     KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, speculate_.Needs()));
     LoadedModel& model = *opened.model;
     SequenceOptions options;

@@ -37,6 +37,7 @@ class Command {
 std::unique_ptr<Command> MakeRunCommand();
 std::unique_ptr<Command> MakeChatCommand();
 std::unique_ptr<Command> MakeServeCommand();
+std::unique_ptr<Command> MakePullCommand();
 std::unique_ptr<Command> MakeBenchModelCommand();
 std::unique_ptr<Command> MakeBenchKernelsCommand();
 std::unique_ptr<Command> MakeBenchServeCommand();

@@ -7,6 +7,7 @@ std::vector<std::unique_ptr<Command>> MakeCommands() {
   commands.push_back(MakeRunCommand());
   commands.push_back(MakeChatCommand());
   commands.push_back(MakeServeCommand());
+  commands.push_back(MakePullCommand());
   commands.push_back(MakeBenchModelCommand());
   commands.push_back(MakeBenchKernelsCommand());
   commands.push_back(MakeBenchServeCommand());

@@ -21,11 +21,12 @@ class InspectCommand : public Command {
   }
 
   void Register(Options& options) override {
-    AddModelPath(options, &path_);
+    AddModelPath(options, &path_, &models_dir_);
     options.AddFlag("--json", &json_, "Print one JSON object");
   }
 
   StatusOr<int> Run() override {
+    KV_RETURN_IF_ERROR(FetchModel(&path_, models_dir_));
     KV_ASSIGN_OR_RETURN(const MappedParts file, MappedParts::Open(path_));
     const StatusOr<ModelReport> report = Report(file);
     if (!report.ok()) return WithPrefix(report.status(), path_);
@@ -50,6 +51,7 @@ class InspectCommand : public Command {
   }
 
   std::string path_;
+  std::string models_dir_;
   bool json_ = false;
 };
 

@@ -11,6 +11,7 @@
 #include "kernels/row_ops.h"
 #include "model/reference_forward.h"
 #include "model_flags.h"
+#include "model_path.h"
 #include "option_values.h"
 #include "output.h"
 
@@ -51,6 +52,7 @@ class LogitsCommand : public Command {
   StatusOr<int> Run() override {
     KV_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, ParseTokenIds(tokens_));
     KV_ASSIGN_OR_RETURN(const std::vector<uint32_t> positions, Positions(tokens.size()));
+    KV_RETURN_IF_ERROR(FetchModel(&flags_.path, flags_.models_dir));
     return reference_ ? RunReference(tokens, positions) : RunFast(tokens, positions);
   }
 

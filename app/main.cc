@@ -21,6 +21,8 @@ int ExitCodeOf(const Status& status) {
     case StatusCode::kOutOfRange:
     case StatusCode::kPermissionDenied:
       return kExitUsage;
+    case StatusCode::kCancelled:
+      return kExitInterrupted;
     default:
       return kExitFailure;
   }

@@ -91,7 +91,7 @@ StatusOr<LoadedModelOptions> LoadOptions(const ModelFlags& flags, const OpenNeed
 }  // namespace
 
 void ModelFlags::Register(Options& options) {
-  AddModelPath(options, &path);
+  AddModelPath(options, &path, &models_dir);
   options.Add("--threads", &threads, "Worker threads (default: the cores this process may use)")
       .Type("N")
       .Range(1, kMaxThreads)

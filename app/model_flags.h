@@ -15,7 +15,8 @@
 namespace kvasir {
 
 struct ModelFlags {
-  std::string path;
+  std::string path;  // A URL until FetchModel.
+  std::string models_dir;
   int threads = 0;  // 0: all usable cores.
   std::string isa;  // Empty: the best this CPU has.
   uint32_t context_tokens = 0;

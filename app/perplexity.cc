@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "command.h"
 #include "model_flags.h"
+#include "model_path.h"
 #include "option_values.h"
 #include "output.h"
 #include "terminal.h"
@@ -66,6 +67,7 @@ class PerplexityCommand : public Command {
     OpenNeeds needs;
     needs.max_rows = kRows;
     needs.max_logits_rows = kLogitsRows;
+    KV_RETURN_IF_ERROR(FetchModel(&flags_.path, flags_.models_dir));
     KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, needs));
     LoadedModel& model = *opened.model;
     KV_ASSIGN_OR_RETURN(const std::vector<Text> texts, Tokenize(model.text(), contents));

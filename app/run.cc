@@ -9,6 +9,7 @@
 #include "chat_prompt.h"
 #include "command.h"
 #include "model_flags.h"
+#include "model_path.h"
 #include "option_values.h"
 #include "output.h"
 #include "sampling_flags.h"
@@ -60,6 +61,7 @@ class RunCommand : public Command {
 
   StatusOr<int> Run() override {
     KV_RETURN_IF_ERROR(ReadPrompt());
+    KV_RETURN_IF_ERROR(FetchModel(&flags_.path, flags_.models_dir));
     const double start = NowSeconds();
     KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, speculate_.Needs()));
     LoadedModel& model = *opened.model;

@@ -26,6 +26,7 @@
 #include "engine/engine_loop.h"
 #include "io/http_server.h"
 #include "model_flags.h"
+#include "model_path.h"
 #include "option_values.h"
 #include "output.h"
 #include "speculation_flag.h"
@@ -189,6 +190,7 @@ class ServeCommand : public Command {
   }
 
   StatusOr<int> Run() override {
+    KV_RETURN_IF_ERROR(FetchModel(&flags_.path, flags_.models_dir));
     KV_ASSIGN_OR_RETURN(ApiService::Options api, ApiOptions());
     KV_ASSIGN_OR_RETURN(HttpServer::Options http, HttpOptions());
     if (scheduler_.max_batch_tokens < scheduler_.max_batch) {

@@ -29,7 +29,7 @@ class TemplateCommand : public Command {
   }
 
   void Register(Options& options) override {
-    AddModelPath(options, &path_);
+    AddModelPath(options, &path_, &models_dir_);
     options.Add("--messages", &messages_path_, "JSON array of messages; - is stdin")
         .Type("FILE")
         .Required();
@@ -56,6 +56,7 @@ class TemplateCommand : public Command {
                                InputName(tools_path_));
       }
     }
+    KV_RETURN_IF_ERROR(FetchModel(&path_, models_dir_));
     KV_ASSIGN_OR_RETURN(const MappedParts file, MappedParts::Open(path_));
     KV_ASSIGN_OR_RETURN(const std::unique_ptr<TextModel> text, LoadText(file));
     StatusOr<ChatTemplate> parsed = LoadChatTemplate(*text, template_path_);
@@ -93,6 +94,7 @@ class TemplateCommand : public Command {
   }
 
   std::string path_;
+  std::string models_dir_;
   std::string messages_path_;
   std::string tools_path_;
   std::string template_path_;

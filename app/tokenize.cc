@@ -38,12 +38,13 @@ class TokenizeCommand : public Command {
   }
 
   void Register(Options& options) override {
-    AddModelPath(options, &path_);
+    AddModelPath(options, &path_, &models_dir_);
     options.AddFlag("--special", &special_, "Read control tokens written in the text as such");
     options.AddFlag("--no-bos", &no_bos_, "Do not put the model's BOS token in front");
   }
 
   StatusOr<int> Run() override {
+    KV_RETURN_IF_ERROR(FetchModel(&path_, models_dir_));
     KV_ASSIGN_OR_RETURN(const std::unique_ptr<TextModel> model, OpenText(path_));
     KV_ASSIGN_OR_RETURN(const std::string text, ReadText("-"));
     const Status valid = ValidateUtf8(text);
@@ -62,6 +63,7 @@ class TokenizeCommand : public Command {
 
  private:
   std::string path_;
+  std::string models_dir_;
   bool special_ = false;
   bool no_bos_ = false;
 };
@@ -74,12 +76,13 @@ class DetokenizeCommand : public Command {
   }
 
   void Register(Options& options) override {
-    AddModelPath(options, &path_);
+    AddModelPath(options, &path_, &models_dir_);
     options.AddFlag("--no-bos", &no_bos_,
                     "The ids come from tokenize --no-bos: a leading BOS is part of the text");
   }
 
   StatusOr<int> Run() override {
+    KV_RETURN_IF_ERROR(FetchModel(&path_, models_dir_));
     KV_ASSIGN_OR_RETURN(const std::unique_ptr<TextModel> model, OpenText(path_));
     const Tokenizer& tokenizer = model->tokenizer();
     KV_ASSIGN_OR_RETURN(const std::string input, ReadText("-"));
@@ -115,6 +118,7 @@ class DetokenizeCommand : public Command {
   }
 
   std::string path_;
+  std::string models_dir_;
   bool no_bos_ = false;
 };
 

@@ -24,10 +24,20 @@ namespace {
 
 constexpr size_t kReadBytes = 64 << 10;
 
-std::string RequestBytes(const HttpClientRequest& request, std::string_view host, uint16_t port) {
+constexpr std::chrono::milliseconds kStopPoll{50};
+// A proxy's answer to CONNECT; more is not one.
+constexpr size_t kMaxTunnelReply = 16 << 10;
+
+std::string Authority(std::string_view host, uint16_t port, uint16_t usual_port) {
   const bool v6 = host.find(':') != std::string_view::npos;
-  std::string out = fmt::format("{} {} HTTP/1.1\r\nHost: {}{}{}:{}\r\n", request.method,
-                                request.target, v6 ? "[" : "", host, v6 ? "]" : "", port);
+  const std::string name = fmt::format("{}{}{}", v6 ? "[" : "", host, v6 ? "]" : "");
+  return port == usual_port ? name : fmt::format("{}:{}", name, port);
+}
+
+std::string RequestBytes(const HttpClientRequest& request, std::string_view prefix,
+                         std::string_view authority) {
+  std::string out = fmt::format("{} {}{} HTTP/1.1\r\nHost: {}\r\n", request.method, prefix,
+                                request.target, authority);
   for (const auto& [name, value] : request.headers) {
     KV_CHECK(IsHttpToken(name));
     KV_CHECK(value.find_first_of(std::string_view("\r\n\0", 3)) == std::string::npos);
@@ -105,19 +115,70 @@ Status HttpClient::Connect() {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   struct addrinfo* found = nullptr;
-  const int error = getaddrinfo(host_.c_str(), fmt::format("{}", port_).c_str(), &hints, &found);
+  const bool proxy = !options_.proxy_host.empty();
+  const std::string& host = proxy ? options_.proxy_host : host_;
+  const uint16_t port = proxy ? options_.proxy_port : port_;
+  const int error = getaddrinfo(host.c_str(), fmt::format("{}", port).c_str(), &hints, &found);
   if (error != 0) {
     return MakeStatus(StatusCode::kUnavailable,
-                      fmt::format("{} port {}: {}", host_, port_, gai_strerror(error)));
+                      fmt::format("{} port {}: {}", host, port, gai_strerror(error)));
   }
   const std::unique_ptr<struct addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
   Status status = OkStatus();
   for (const struct addrinfo* a = found; a != nullptr; a = a->ai_next) {
     status = ConnectTo(*a);
+    if (status.ok() && options_.tls != nullptr && proxy) status = OpenTunnel();
+    if (status.ok() && options_.tls != nullptr) status = Handshake();
     if (status.ok()) return status;
     Close();
+    // Another address would not make the certificate better, nor anybody more patient.
+    if (status.code() == StatusCode::kPermissionDenied || status.code() == StatusCode::kCancelled) {
+      break;
+    }
   }
   return status;
+}
+
+Status HttpClient::OpenTunnel() {
+  const std::string authority = Authority(host_, port_, 0);
+  KV_RETURN_IF_ERROR(
+      SendAll(fmt::format("CONNECT {} HTTP/1.1\r\nHost: {}\r\n\r\n", authority, authority)));
+  // Byte by byte: what follows the head belongs to TLS.
+  std::string reply;
+  while (reply.size() < 4 || reply.compare(reply.size() - 4, 4, "\r\n\r\n") != 0) {
+    char byte;
+    KV_ASSIGN_OR_RETURN(const size_t got, Receive(&byte, 1, "waiting for the proxy"));
+    if (got == 0) return Trouble("the proxy has hung up", ECONNRESET);
+    reply += byte;
+    if (reply.size() > kMaxTunnelReply) return Trouble("the proxy does not speak HTTP", EPROTO);
+  }
+  if (reply.rfind("HTTP/1.", 0) == 0 && reply.substr(8, 2) == " 2") return OkStatus();
+  return MakeStatus(
+      StatusCode::kUnavailable,
+      fmt::format("{} port {}: the proxy {} answers {}", host_, port_, options_.proxy_host,
+                  reply.substr(0, std::min(reply.find('\r'), size_t{80}))));
+}
+
+Status HttpClient::Handshake() {
+  KV_ASSIGN_OR_RETURN(tls_, TlsStream::Create(options_.tls, fd_, host_));
+  while (true) {
+    const TlsStream::Result result = tls_->Handshake();
+    switch (result.kind) {
+      case TlsStream::Result::Kind::kDone:
+        return OkStatus();
+      case TlsStream::Result::Kind::kWantRead:
+        KV_RETURN_IF_ERROR(Wait(POLLIN, options_.connect_timeout, "agreeing on TLS"));
+        break;
+      case TlsStream::Result::Kind::kWantWrite:
+        KV_RETURN_IF_ERROR(Wait(POLLOUT, options_.connect_timeout, "agreeing on TLS"));
+        break;
+      default:
+        return MakeStatus(
+            result.distrust ? StatusCode::kPermissionDenied : StatusCode::kUnavailable,
+            fmt::format("{} port {}: no TLS connection: {}", host_, port_,
+                        result.problem.empty() ? "the peer has hung up" : result.problem));
+    }
+  }
 }
 
 Status HttpClient::ConnectTo(const struct addrinfo& address) {
@@ -136,6 +197,7 @@ Status HttpClient::ConnectTo(const struct addrinfo& address) {
 
 // A kept connection that has something to read, its end above all, is of no use any more.
 bool HttpClient::StillOpen() const {
+  if (tls_ != nullptr && tls_->HasPending()) return false;
   char byte;
   return recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
          (errno == EAGAIN || errno == EWOULDBLOCK);
@@ -144,9 +206,15 @@ bool HttpClient::StillOpen() const {
 Status HttpClient::Wait(short events, std::chrono::milliseconds timeout, std::string_view what) {
   struct pollfd waits[] = {{fd_, events, 0}, {cancel_fd_, POLLIN, 0}};
   int ready = 0;
+  auto left = timeout;
   do {
-    ready = poll(waits, 2, static_cast<int>(timeout.count()));
-  } while (ready < 0 && errno == EINTR);
+    if (options_.stop != nullptr && options_.stop->load()) {
+      return MakeStatus(StatusCode::kCancelled, fmt::format("{} port {}: stopped", host_, port_));
+    }
+    const auto slice = options_.stop == nullptr ? left : std::min(left, kStopPoll);
+    ready = poll(waits, 2, static_cast<int>(slice.count()));
+    if (ready == 0) left -= slice;
+  } while ((ready < 0 && errno == EINTR) || (ready == 0 && left.count() > 0));
   if (ready < 0) return Trouble("poll", errno);
   if (ready == 0) {
     return MakeStatus(StatusCode::kDeadlineExceeded,
@@ -163,6 +231,23 @@ Status HttpClient::Wait(short events, std::chrono::milliseconds timeout, std::st
 
 Status HttpClient::SendAll(std::string_view bytes) {
   while (!bytes.empty()) {
+    if (tls_ != nullptr) {
+      const TlsStream::Result result = tls_->Write(bytes);
+      switch (result.kind) {
+        case TlsStream::Result::Kind::kDone:
+          bytes.remove_prefix(result.bytes);
+          break;
+        case TlsStream::Result::Kind::kWantRead:
+          KV_RETURN_IF_ERROR(Wait(POLLIN, options_.idle_timeout, "sending"));
+          break;
+        case TlsStream::Result::Kind::kWantWrite:
+          KV_RETURN_IF_ERROR(Wait(POLLOUT, options_.idle_timeout, "sending"));
+          break;
+        default:
+          return Trouble("cannot send", ECONNRESET);
+      }
+      continue;
+    }
     const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) {
       bytes.remove_prefix(static_cast<size_t>(sent));
@@ -175,17 +260,59 @@ Status HttpClient::SendAll(std::string_view bytes) {
   return OkStatus();
 }
 
+StatusOr<size_t> HttpClient::Receive(char* bytes, size_t size, std::string_view what) {
+  while (true) {
+    short events = POLLIN;
+    if (tls_ != nullptr) {
+      const TlsStream::Result result = tls_->Read(bytes, size);
+      if (result.kind == TlsStream::Result::Kind::kDone) return result.bytes;
+      if (result.kind == TlsStream::Result::Kind::kEnd) return size_t{0};
+      if (result.kind == TlsStream::Result::Kind::kFailed) {
+        return MakeStatus(StatusCode::kUnavailable, fmt::format("{} port {}: cannot receive: {}",
+                                                                host_, port_, result.problem));
+      }
+      if (result.kind == TlsStream::Result::Kind::kWantWrite) events = POLLOUT;
+    } else {
+      const ssize_t got = recv(fd_, bytes, size, MSG_DONTWAIT);
+      if (got >= 0) return static_cast<size_t>(got);
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) return Trouble("cannot receive", errno);
+    }
+    KV_RETURN_IF_ERROR(Wait(events, options_.idle_timeout, what));
+  }
+}
+
+// Whether the peer sends on after the end of its response. Silence and a hang-up are both "no".
+bool HttpClient::MoreComes() {
+  if (options_.linger.count() == 0) return false;
+  if (tls_ == nullptr || !tls_->HasPending()) {
+    if (!Wait(POLLIN, options_.linger, "listening").ok()) return false;
+  }
+  char byte;
+  if (tls_ != nullptr) return tls_->Read(&byte, 1).kind == TlsStream::Result::Kind::kDone;
+  return recv(fd_, &byte, 1, MSG_DONTWAIT) > 0;
+}
+
 StatusOr<HttpResponse> HttpClient::Send(const HttpClientRequest& request) {
   return Stream(request, nullptr);
 }
 
+struct HttpClient::Sinks {
+  const HttpResponseParser::Sink& on_body;
+  const OnHead& on_head;
+};
+
 StatusOr<HttpResponse> HttpClient::Stream(const HttpClientRequest& request,
-                                          HttpResponseParser::Sink on_body) {
-  const std::string bytes = RequestBytes(request, host_, port_);
+                                          HttpResponseParser::Sink on_body, OnHead on_head) {
+  const std::string authority = Authority(host_, port_, options_.tls == nullptr ? 80 : 443);
+  // A proxy is told the whole address, unless a tunnel leads past it.
+  const bool absolute = !options_.proxy_host.empty() && options_.tls == nullptr;
+  const std::string bytes =
+      RequestBytes(request, absolute ? "http://" + authority : std::string(), authority);
   for (bool again = connected();; again = false) {
     KV_RETURN_IF_ERROR(Connect());
     bool answered = false;
-    auto response = Exchange(request, bytes, on_body, &answered);
+    auto response = Exchange(request, bytes, {on_body, on_head}, &answered);
     if (response.ok()) return response;
     Close();
     if (!again || answered || response.status().code() != StatusCode::kUnavailable) {
@@ -195,49 +322,55 @@ StatusOr<HttpResponse> HttpClient::Stream(const HttpClientRequest& request,
 }
 
 StatusOr<HttpResponse> HttpClient::Exchange(const HttpClientRequest& request,
-                                            std::string_view bytes,
-                                            const HttpResponseParser::Sink& on_body,
+                                            std::string_view bytes, const Sinks& sinks,
                                             bool* answered) {
   HttpResponseParser* parsing = nullptr;
   std::string error_body;
+  bool head_told = false;
+  bool wanted = true;
+  const auto tell_head = [&] {
+    if (!head_told && sinks.on_head) wanted = sinks.on_head(parsing->response());
+    head_told = true;
+    return wanted;
+  };
   HttpResponseParser::Sink sink;
-  if (on_body) {
+  if (sinks.on_body) {
     sink = [&](std::string_view piece) {
-      if (parsing->response().status / 100 == 2) return on_body(piece);
+      if (!tell_head()) return false;
+      if (parsing->response().status / 100 == 2) return sinks.on_body(piece);
       error_body.append(piece);
       return true;
     };
   }
   HttpResponseParser parser(request.method == "HEAD", sink);
   parsing = &parser;
+  excess_ = false;
   // A server may refuse a body before it has read it all, and close: its answer counts.
   const Status sent = SendAll(bytes);
   if (!sent.ok() && sent.code() != StatusCode::kUnavailable) return sent;
   std::string input;
   std::vector<char> buffer(kReadBytes);
-  while (!parser.done()) {
-    const ssize_t got = recv(fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);
-    if (got > 0) {
-      *answered = true;
-      input.append(buffer.data(), static_cast<size_t>(got));
-      KV_ASSIGN_OR_RETURN(const size_t used, parser.Feed(input));
-      input.erase(0, used);
-    } else if (got == 0) {
+  while (!parser.done() && wanted) {
+    const auto got = Receive(buffer.data(), buffer.size(), "waiting for the response");
+    if (!got.ok()) return sent.ok() ? got.status() : sent;
+    if (*got == 0) {
       const Status end = parser.FeedEnd();
       if (!end.ok()) {
         return MakeStatus(StatusCode::kUnavailable,
                           fmt::format("{} port {}: {}", host_, port_, MessageOf(end)));
       }
       break;
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      KV_RETURN_IF_ERROR(Wait(POLLIN, options_.idle_timeout, "waiting for the response"));
-    } else if (errno != EINTR) {
-      return sent.ok() ? Trouble("cannot receive", errno) : sent;
     }
+    *answered = true;
+    input.append(buffer.data(), *got);
+    KV_ASSIGN_OR_RETURN(const size_t used, parser.Feed(input));
+    input.erase(0, used);
+    if (parser.headers_done()) tell_head();
   }
-  if (!sent.ok() || !parser.keep_alive() || !input.empty()) Close();
+  if (wanted && parser.done()) excess_ = !input.empty() || MoreComes();
+  if (!sent.ok() || !wanted || !parser.keep_alive() || !input.empty()) Close();
   HttpResponse response = std::move(parser.response());
-  if (on_body) response.body = std::move(error_body);
+  if (sinks.on_body) response.body = std::move(error_body);
   return response;
 }
 
@@ -248,6 +381,7 @@ void HttpClient::Cancel() {
 }
 
 void HttpClient::Close() {
+  tls_.reset();
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
 }
