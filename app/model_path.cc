@@ -2,8 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <optional>
+#include <string_view>
+#include <utility>
 
+#include "io/mapped_parts.h"
 #include "output.h"
 #include "pull_progress.h"
 #include "terminal.h"
@@ -20,6 +25,15 @@ std::string Variable(const char* name) {
 std::string EitherCase(const char* lower, const char* upper) {
   const std::string value = Variable(lower);
   return value.empty() ? Variable(upper) : value;
+}
+
+StatusOr<DownloadResult> PullFile(DownloadOptions options, bool quiet) {
+  PullProgress progress(quiet, IsTerminal(STDERR_FILENO));
+  options.progress = [&progress](const DownloadProgress& now) { progress.Update(now); };
+  options.note = [&progress](const std::string& line) { progress.Note(line); };
+  StatusOr<DownloadResult> result = Download(options);
+  progress.Finish(result.ok() ? &*result : nullptr);
+  return result;
 }
 
 }  // namespace
@@ -61,12 +75,20 @@ StatusOr<DownloadResult> PullModel(DownloadOptions options, bool quiet) {
   options.proxies.http_proxy = Variable("http_proxy");
   options.proxies.https_proxy = EitherCase("https_proxy", "HTTPS_PROXY");
   options.proxies.no_proxy = EitherCase("no_proxy", "NO_PROXY");
-  PullProgress progress(quiet, IsTerminal(STDERR_FILENO));
-  options.progress = [&progress](const DownloadProgress& now) { progress.Update(now); };
-  options.note = [&progress](const std::string& line) { progress.Note(line); };
-  StatusOr<DownloadResult> result = Download(options);
-  progress.Finish(result.ok() ? &*result : nullptr);
-  return result;
+  const size_t query = std::min(options.url.find_first_of("?#"), options.url.size());
+  const std::string rest = options.url.substr(query);
+  const std::optional<PartName> part = ReadPartName(std::string_view(options.url).substr(0, query));
+  // A sum or a name of its own is one file's.
+  const bool one = !options.sha256.empty() || !options.name.empty();
+  if (!part.has_value() || one || part->count > kMaxFileParts) return PullFile(options, quiet);
+  StatusOr<DownloadResult> named = NotFound("{}: has no parts", options.url);
+  for (uint32_t number = 1; number <= part->count; ++number) {
+    options.url = NameOfPart(*part, number) + rest;
+    StatusOr<DownloadResult> result = PullFile(options, quiet);
+    if (!result.ok()) return result;
+    if (number == part->number) named = std::move(result);
+  }
+  return named;
 }
 
 }  // namespace kvasir

@@ -23,7 +23,9 @@ std::string ModelsFolder(const std::string& models_dir);
 // standard error; leaves files alone. kCancelled: Ctrl-C, which is caught from here on.
 Status FetchModel(std::string* path, const std::string& models_dir);
 
-// Fills in what terminal and environment say (HF_TOKEN, proxies, Ctrl-C, progress) and downloads.
+// Fills in what terminal and environment say (HF_TOKEN, proxies, Ctrl-C, progress) and downloads;
+// of a model that was split (NAME-00001-of-00003.gguf) all parts, unless a sum or name is asked
+// for. The result is that of the part that was named.
 StatusOr<DownloadResult> PullModel(DownloadOptions options, bool quiet);
 
 }  // namespace kvasir

@@ -471,6 +471,16 @@ class PullTest(ProgramTest):
         self.assertIn(b"smol", self.works("inspect", server.url("/smol.gguf"), env=self.env).stdout.lower())
         self.assertEqual(len(server.seen), 2)
 
+    def test_parts_of_a_model(self):
+        server = self.server(lambda h, n: h.serve())
+        result = self.works("pull", server.url("/m-00002-of-00003.gguf?x=1"), env=self.env)
+        self.assertEqual(result.stdout.decode().strip(), self.path("m-00002-of-00003.gguf"))
+        names = [f"m-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
+        self.assertEqual([path for path, _ in server.seen], [f"/{name}?x=1" for name in names])
+        self.assertTrue(all(self.content(name) == BODY for name in names))
+        self.works("pull", server.url("/n-00002-of-00003.gguf"), "--sha256", SUM, env=self.env)
+        self.assertEqual(len(server.seen), 4)
+
     def test_serve_pulls_what_is_missing(self):
         need(SMOLLM2)
         with open(SMOLLM2, "rb") as file:
