@@ -52,7 +52,10 @@ StatusOr<WholeFile> WholeFile::Create(const std::string& path, uint64_t bytes, E
   file.path_ = path;
   file.existing_ = existing;
   constexpr mode_t kMode = 0666;  // Less the process's mask.
-  file.descriptor_ = ::open(FolderOf(path).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode);
+  // Without /proc it could not be given its name later.
+  if (::access("/proc/self/fd", X_OK) == 0) {
+    file.descriptor_ = ::open(FolderOf(path).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode);
+  }
   if (file.descriptor_ < 0) {
     const std::string name = NameBeside(path);
     file.descriptor_ = ::open(name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, kMode);
