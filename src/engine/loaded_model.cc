@@ -1,9 +1,14 @@
 #include "engine/loaded_model.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
+#include <span>
 #include <utility>
 #include <vector>
+
+#include "base/huge_buffer.h"
 
 namespace kvasir {
 namespace {
@@ -93,7 +98,35 @@ StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Load(
                       CpuModelRunner::Create(model->config_, *model->weights_, options.block_tokens,
                                              options.limits, *model->team_, options.kv_types));
   KV_RETURN_IF_ERROR(model->CreateKv(options));
+  KV_RETURN_IF_ERROR(model->RefuseWeightsOfNaN());
   return model;
+}
+
+Status LoadedModel::RefuseWeightsOfNaN() {
+  const KvLayout& layout = runner_->kv_layout();
+  constexpr TokenId kToken{0};
+  std::array<HugeBuffer, kMaxKvGroups> blocks, tails;
+  std::array<std::byte*, kMaxKvGroups> addresses{};
+  Batch batch;
+  BatchSequence& sequence = batch.sequences.emplace_back();
+  sequence.tokens = {&kToken, 1};
+  for (uint32_t g = 0; g < layout.group_count(); ++g) {
+    KV_ASSIGN_OR_RETURN(blocks[g], HugeBuffer::Allocate(layout.block_bytes(g)));
+    addresses[g] = blocks[g].data();
+    sequence.blocks[g] = {&addresses[g], 1};
+    if (layout.tail_bytes(g) == 0) continue;
+    KV_ASSIGN_OR_RETURN(tails[g], HugeBuffer::Allocate(layout.tail_bytes(g)));
+    sequence.tail.memory[g] = tails[g].data();
+  }
+  runner_->Run(batch);
+  const std::span<const float> logits = runner_->logits(0);
+  const auto bad = std::find_if_not(logits.begin(), logits.end(),
+                                    [](float logit) { return std::isfinite(logit); });
+  if (bad == logits.end()) return OkStatus();
+  return InvalidArgument(
+      "this model computes no numbers: after token 0 the logit of token {} is {}; weights are NaN "
+      "or too large, is the file damaged?",
+      bad - logits.begin(), *bad);
 }
 
 Status LoadedModel::CreateKv(const LoadedModelOptions& options) {

@@ -48,8 +48,9 @@ struct LoadedModelOptions {
 class LoadedModel {
  public:
   // `parts` are the whole model file, or all parts of a split one. kInvalidArgument and
-  // kUnimplemented for what is wrong with it, or when the context asked for exceeds the model's or
-  // the KV memory; kResourceExhausted when the machine lacks memory.
+  // kUnimplemented for what is wrong with it (also when it computes NaN or infinity), or when the
+  // context asked for exceeds the model's or the KV memory; kResourceExhausted when the machine
+  // lacks memory.
   static StatusOr<std::unique_ptr<LoadedModel>> Load(
       std::span<const std::span<const std::byte>> parts, const LoadedModelOptions& options);
   static StatusOr<std::unique_ptr<LoadedModel>> Load(std::span<const std::byte> file,
@@ -76,6 +77,9 @@ class LoadedModel {
  private:
   explicit LoadedModel(GgufFile file) : file_(std::move(file)) {}
   Status CreateKv(const LoadedModelOptions& options);
+  // Computes one token, apart from the cache: weights that are no numbers (damage that no size or
+  // checksum shows) would otherwise be served as answers.
+  Status RefuseWeightsOfNaN();
 
   GgufFile file_;
   ModelConfig config_;

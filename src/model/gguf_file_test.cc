@@ -369,6 +369,14 @@ std::vector<BrokenCase> BrokenTensors() {
          return writer.Finish() + std::string(96, '\0');
        },
        "tensor 'a': data [96, 160) overlaps that of tensor 'b' from 128"},
+      {"a type too small",
+       [] {
+         GgufWriter writer;
+         writer.TensorAt("a", {16}, 1, 0);
+         writer.TensorAt("b", {16}, 0, 64);
+         return writer.Finish() + std::string(128, '\0');
+       },
+       "tensor 'a': its type and dimensions take 32 bytes, the next tensor, 'b', begins 64 behind"},
       {"long name",
        [] {
          GgufWriter writer;

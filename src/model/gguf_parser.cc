@@ -491,6 +491,15 @@ Status GgufParser::RefuseOverlaps() const {
           Quoted(previous.name), previous.data_offset, previous.data_offset + previous.bytes.size(),
           Quoted(next.name), next.data_offset, next.entry_offset);
     }
+    // No writer leaves room between tensors but for alignment: a type or dimension is wrong.
+    const uint64_t end = previous.data_offset + previous.bytes.size();
+    if (next.data_offset - end >= out_.alignment_) {
+      return InvalidArgument(
+          "tensor {}: its type and dimensions take {} bytes, the next tensor, {}, begins {} behind "
+          "its start (at offset {})",
+          Quoted(previous.name), previous.bytes.size(), Quoted(next.name),
+          next.data_offset - previous.data_offset, previous.entry_offset);
+    }
   }
   return OkStatus();
 }

@@ -5,6 +5,7 @@ Also split model files, which it reads like every other command.
 
 import array
 import json
+import math
 import os
 import random
 import resource
@@ -122,6 +123,17 @@ class TinyModelTest(ProgramTest):
 
     def perplexity(self, name):
         return json.loads(self.works("perplexity", self.at(name), "-f", self.write("text", TEXT.encode()), "--json").stdout)
+
+
+class DamagedWeightsTest(TinyModelTest):
+    def test_weights_that_are_no_numbers(self):
+        for value in (math.nan, 3e38):
+            parts = [(name, dims, array.array("f", [value] * D_MODEL).tobytes() if name == "output_norm.weight" else values)
+                     for name, dims, values in self.made]
+            bad = self.write("bad.gguf", gguf(metadata(), parts))
+            for command in (["run", bad, "-p", "x", "-n", "2"], ["logits", bad, "--tokens", "1,2"]):
+                with self.subTest(value=value, command=command[0]):
+                    self.fails(*command, says=("bad.gguf", "computes no numbers", "damaged"))
 
 
 class QuantizeTest(TinyModelTest):
