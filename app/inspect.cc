@@ -31,8 +31,11 @@ class InspectCommand : public Command {
     const StatusOr<ModelReport> report = Report(file);
     if (!report.ok()) return WithPrefix(report.status(), path_);
     PrintOut("{}", json_ ? RenderJson(*report) + "\n" : RenderText(*report));
-    const bool has_problem = !report->model_problem.empty() || !report->tokenizer_problem.empty();
-    return has_problem ? kExitFailure : kExitOk;
+    const std::string& problem =
+        report->model_problem.empty() ? report->tokenizer_problem : report->model_problem;
+    if (problem.empty()) return kExitOk;
+    PrintError("kvasir: {}: this build cannot use it: {}\n", path_, problem);
+    return kExitFailure;
   }
 
  private:
