@@ -1,5 +1,5 @@
-// From scores to the 16-bit coefficients that int8 and int4 values are multiplied by. Included inside
-// attention_quantized.inl.
+// From scores to the 16-bit coefficients that int8 and int4 values are multiplied by. Included
+// inside attention_quantized.inl.
 
 // Soften for weights that are rounded to 16 bits next: 2^x with x = log2(e) (scale s - max), of
 // relative error 2.9e-6.
