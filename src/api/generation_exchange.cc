@@ -136,8 +136,11 @@ void GenerationExchange::Submit() {
     auto waker = [self = shared_from_this(), i] {
       self->exchange_->Post([self, i] { self->OnEvents(i); });
     };
-    StatusOr<EngineClient::Submitted> submitted = model_->engine->Submit(
-        RequestFor(input_.prompts[i], deadline, seed, root), std::move(waker));
+    GenerateRequest request = RequestFor(input_.prompts[i], deadline, seed, root);
+    if (i > 0) request.group = parts_.front().id;
+    request.group_sequences = parameters.choice_count * static_cast<uint32_t>(parts_.size());
+    StatusOr<EngineClient::Submitted> submitted =
+        model_->engine->Submit(std::move(request), std::move(waker));
     if (!submitted.ok()) return Fail(ErrorFromStatus(submitted.status()));
     parts_[i].id = submitted->id;
     parts_[i].stream = std::move(submitted->stream);

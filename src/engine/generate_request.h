@@ -31,6 +31,11 @@ struct GenerateRequest {
   // Whether max_new_tokens is the client's wish: only then may memory be set aside for all of it.
   bool length_given = true;
   uint32_t choice_count = 1;
+  // A client's request with several prompts is several of these. They need places in the queue
+  // together and do not count as others to each other: `group` is the id of the first of them
+  // (nullopt in that one), `group_sequences` the choices of all (0: of this one alone).
+  std::optional<RequestId> group;
+  uint32_t group_sequences = 0;
   TimeUs deadline = kNever;      // On the engine's clock.
   bool want_logprobs = false;    // Of each generated token, and of
   uint32_t top_logprobs = 0;     // this many alternatives.

@@ -46,21 +46,7 @@ Scheduler::~Scheduler() = default;
 Status Scheduler::Submit(GenerateRequest request, TimeUs now) {
   KV_CHECK_GT(request.choice_count, 0u);
   KV_CHECK(!requests_.contains(request.id));
-  const size_t places = options_.max_queue + options_.max_batch -
-                        std::min<size_t>(options_.max_batch, running_.size());
-  // Choices that wait for their prompt to be read will wait in the queue, too; those of a request
-  // that is ending have left it.
-  size_t waiting = 0;
-  for (const auto& [id, other] : requests_) {
-    if (other->ending.has_value()) continue;
-    for (const std::unique_ptr<Choice>& choice : other->choices) {
-      waiting += choice->state == State::kQueued || choice->state == State::kBehindStem;
-    }
-  }
-  if (waiting >= places) {
-    ++counters_.refused;
-    return ResourceExhausted("{} sequences are waiting already; try again later", waiting);
-  }
+  KV_RETURN_IF_ERROR(CheckPlaces(request));
   const uint64_t tokens = std::min<uint64_t>(
       uint64_t{request.prompt.size()} + request.options.max_new_tokens, kv_.max_sequence_tokens());
   if (tokens > kv_.most_tokens_alone()) {

@@ -54,7 +54,8 @@ class Scheduler {
   ~Scheduler();
 
   // Takes a request into the queue. kInvalidArgument as Sequence::Create, or when the KV memory
-  // could never hold it; kResourceExhausted when the queue is full. Nothing happened then.
+  // or the queue could never hold it; kResourceExhausted when the queue is too full with those of
+  // other requests. Nothing happened then.
   // REQUIRES: a new id.
   Status Submit(GenerateRequest request, TimeUs now);
 
@@ -88,6 +89,7 @@ class Scheduler {
   struct Choice;
   enum class State : uint8_t;
 
+  Status CheckPlaces(const GenerateRequest& request);
   void ExpireRequests(TimeUs now, StepOutcome* outcome);
   void Admit(TimeUs now);
   Choice* NextInLine(TimeUs now);

@@ -8,6 +8,37 @@
 
 namespace kvasir {
 
+Status Scheduler::CheckPlaces(const GenerateRequest& request) {
+  const uint32_t own = std::max(request.group_sequences, request.choice_count);
+  const size_t all_places = size_t{options_.max_queue} + options_.max_batch;
+  if (own > all_places) {
+    return InvalidArgument(
+        "n = {} for {} prompt{} makes {} sequences, more than the {} that this server takes at a "
+        "time (--max-batch {} and --max-queue {}); ask for fewer in one request",
+        request.choice_count, own / request.choice_count, own == request.choice_count ? "" : "s",
+        own, all_places, options_.max_batch, options_.max_queue);
+  }
+  const RequestId group = request.group.value_or(request.id);
+  size_t waiting = 0, running = 0;  // Of others.
+  for (const auto& [id, other] : requests_) {
+    if (other->want.group.value_or(id) == group) continue;
+    for (const std::unique_ptr<Choice>& choice : other->choices) {
+      running += choice->state == State::kRunning;
+      // Choices that wait for their prompt to be read will wait in the queue, too; those of a
+      // request that is ending have left it.
+      if (other->ending.has_value()) continue;
+      waiting += choice->state == State::kQueued || choice->state == State::kBehindStem;
+    }
+  }
+  if (running + waiting + own <= all_places) return OkStatus();
+  ++counters_.refused;
+  return ResourceExhausted(
+      "the queue is full: of other requests, sequences waiting: {}, running: {}; no room for the "
+      "{} "
+      "of this one; try again later",
+      waiting, running, own);
+}
+
 int64_t Scheduler::BestPriority() const {
   int64_t best = INT64_MAX;
   for (const Choice* choice : queue_) {

@@ -150,7 +150,9 @@ class Harness {
     const Status status = scheduler_->Submit(std::move(request), now_);
     scheduler_->CheckInvariants();
     if (!status.ok()) {
-      ASSERT_EQ(status.code(), StatusCode::kResourceExhausted) << MessageOf(status);
+      const bool ever = copy.choice_count <= options_.max_queue + options_.max_batch;
+      ASSERT_EQ(status.code(), ever ? StatusCode::kResourceExhausted : StatusCode::kInvalidArgument)
+          << MessageOf(status);
       return;
     }
     live_.push_back(id);

@@ -125,6 +125,8 @@ class Transcript {
     request.tenant = static_cast<uint32_t>(Number(arguments, "tenant", 0));
     request.choice_count = static_cast<uint32_t>(Number(arguments, "n", 1));
     request.prompt_logprobs = Number(arguments, "echo", 0) != 0;
+    if (arguments.contains("with")) request.group = ids_.at(arguments.at("with"));
+    request.group_sequences = static_cast<uint32_t>(Number(arguments, "together", 0));
     const int64_t deadline_ms = Number(arguments, "deadline_ms", -1);
     if (deadline_ms >= 0) request.deadline = now_ + deadline_ms * 1000;
     ids_[name] = request.id;

@@ -46,11 +46,20 @@ class CostTest(unittest.TestCase):
     def test_choices_count_as_waiting(self):
         with Server(SMOLLM2, "--kv-memory", "64M", "--ctx", "256", "--max-batch", "2", "--max-queue", "8") as server:
             endless = {"max_tokens": 200, "ignore_eos": True, "temperature": 0}
-            # The second prompt finds the 100 choices of the first one waiting.
-            self.refused(server, "/v1/completions", {"prompt": ["a", "b"], "n": 100, **endless}, 429,
-                         "rate_limit_exceeded", "sequences are waiting")
+            # Nobody else waits: asking again would not help.
+            self.refused(server, "/v1/completions", {"prompt": ["a", "b"], "n": 100, **endless}, 400, None,
+                         "n = 100 for 2 prompts makes 200 sequences, more than the 10 that this server takes at a time "
+                         "(--max-batch 2 and --max-queue 8)")
+            self.refused(server, "/v1/completions", {"prompt": "a", "n": 11, **endless}, 400, None,
+                         "n = 11 for 1 prompt makes 11 sequences")
+            # What fills every place is taken, and holds up only others.
+            with Stream(server, "/v1/completions", {"prompt": ["a", "b"], "n": 5, **endless}) as client:
+                self.assertEqual(client.open(), 200)
+                self.refused(server, "/v1/completions", {"prompt": ["a", "b"], "n": 2}, 429, "rate_limit_exceeded",
+                             "the queue is full: of other requests, sequences waiting: ")
+            self.assertEqual(server.wait_for_metric("kvasir_engine_waiting_sequences", lambda v: v == 0), 0)
             self.assertEqual(server.complete("1, 2,", max_tokens=2, n=4)["usage"]["completion_tokens"], 8)
-            self.assertEqual(server.metrics()["kvasir_engine_requests_refused_total"], 1)
+            self.assertEqual(server.complete(["1, 2,"] * 5, max_tokens=2, n=2)["usage"]["completion_tokens"], 20)
 
     def test_one_large_event_does_not_make_a_client_slow(self):
         """The first event of a stream that scores a long prompt has some megabytes."""
