@@ -67,7 +67,8 @@ std::optional<ApiError> NormalizeContent(const std::string& path, bool may_be_nu
   return error;
 }
 
-std::optional<ApiError> NormalizeToolCalls(const std::string& path, Json* message) {
+std::optional<ApiError> NormalizeToolCalls(const std::string& path, bool by_assistant,
+                                           Json* message) {
   if (Absent(*message, "tool_calls")) {
     message->erase("tool_calls");
     return std::nullopt;
@@ -75,8 +76,19 @@ std::optional<ApiError> NormalizeToolCalls(const std::string& path, Json* messag
   const std::string at = path + ".tool_calls";
   Json& calls = message->at("tool_calls");
   if (!calls.is_array()) return BadField(at, "{} must be an array", at);
+  if (!calls.empty() && !by_assistant) {
+    return BadField(at, "{}: only a message of the assistant has tool calls", at);
+  }
   for (size_t i = 0; i < calls.size(); ++i) {
-    const std::string call_at = fmt::format("{}[{}].function", at, i);
+    const std::string entry_at = fmt::format("{}[{}]", at, i);
+    const std::string call_at = entry_at + ".function";
+    if (calls[i].is_object() && !Absent(calls[i], "id") && !IsString(calls[i], "id")) {
+      return BadField(entry_at + ".id", "{}.id must be a string", entry_at);
+    }
+    if (calls[i].is_object() && !Absent(calls[i], "type") &&
+        (!IsString(calls[i], "type") || calls[i].at("type").get<std::string>() != "function")) {
+      return BadField(entry_at + ".type", "{}.type must be \"function\"", entry_at);
+    }
     if (!calls[i].is_object() || Absent(calls[i], "function") ||
         !calls[i].at("function").is_object()) {
       return BadField(call_at, "{} must be an object with name and arguments", call_at);
@@ -85,7 +97,11 @@ std::optional<ApiError> NormalizeToolCalls(const std::string& path, Json* messag
     if (!IsString(function, "name")) {
       return BadField(call_at + ".name", "{}.name must be a string", call_at);
     }
-    if (!IsString(function, "arguments")) continue;
+    if (Absent(function, "arguments") || function.at("arguments").is_object()) continue;
+    if (!IsString(function, "arguments")) {
+      return BadField(call_at + ".arguments", "{}.arguments must be a string of JSON, or an object",
+                      call_at);
+    }
     const std::string arguments = function.at("arguments").get<std::string>();
     if (const std::optional<std::string> problem = JsonShapeProblem(arguments)) {
       return BadField(call_at + ".arguments", "The JSON of {}.arguments {}", call_at, *problem);
@@ -118,7 +134,7 @@ std::optional<ApiError> NormalizeMessage(const std::string& path, bool developer
   if (role == "developer" && developer_is_system) (*message)["role"] = "system";
   std::optional<ApiError> error = NormalizeContent(path, role == "assistant", message);
   if (error.has_value()) return error;
-  return NormalizeToolCalls(path, message);
+  return NormalizeToolCalls(path, role == "assistant", message);
 }
 
 }  // namespace

@@ -74,6 +74,21 @@ TEST(ChatMessages, ErrorsNameThePath) {
             "messages[0].tool_calls[0].function");
   EXPECT_EQ(ParamOf(R"([{"role":"assistant","tool_calls":[{"function":{}}]}])"),
             "messages[0].tool_calls[0].function.name");
+  const auto call = [](const std::string& fields) {
+    return ParamOf(R"([{"role":"assistant","tool_calls":[{"function":{"name":"f"}},{)" + fields +
+                   "}]}]");
+  };
+  const std::string at = "messages[0].tool_calls[1]";
+  EXPECT_EQ(call(R"("id":"1","type":"function","function":{"name":"f","arguments":{}})"), "(ok)");
+  EXPECT_EQ(call(R"("id":null,"type":null,"function":{"name":"f","arguments":null})"), "(ok)");
+  EXPECT_EQ(call(R"("id":1,"function":{"name":"f"})"), at + ".id");
+  EXPECT_EQ(call(R"("type":"custom","function":{"name":"f"})"), at + ".type");
+  EXPECT_EQ(call(R"("type":1,"function":{"name":"f"})"), at + ".type");
+  EXPECT_EQ(call(R"("function":{"name":"f","arguments":5})"), at + ".function.arguments");
+  EXPECT_EQ(call(R"("function":{"name":"f","arguments":[]})"), at + ".function.arguments");
+  EXPECT_EQ(ParamOf(R"([{"role":"user","content":"x","tool_calls":[]}])"), "(ok)");
+  EXPECT_EQ(ParamOf(R"([{"role":"user","content":"x","tool_calls":[{"function":{"name":"f"}}]}])"),
+            "messages[0].tool_calls");
   EXPECT_EQ(ParamOf(R"([{"role":"assistant","content":"","function_call":{"name":"f"}}])"),
             "messages[0].function_call");
   const std::string deep = std::string(100, '[') + std::string(100, ']');

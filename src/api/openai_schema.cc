@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "api/chat_messages.h"
+#include "api/chat_tools.h"
 
 namespace kvasir {
 namespace {
@@ -169,16 +170,28 @@ void ReadGeneration(RequestFields& fields, bool chat, const SchemaContext& conte
 
 // "auto" and "none" leave the answer to the model; anything else would have to constrain it.
 void ReadTools(RequestFields& fields, ChatPromptInput* out) {
-  if (!fields.IsOff("tools")) fields.ReadArrayText("tools", &out->tools_json);
-  if (fields.IsOff("tool_choice")) return;
+  if (fields.ReadArrayText("tools", &out->tools_json)) {
+    if (std::optional<ApiError> error = CheckTools(out->tools_json)) {
+      return fields.Fail(*std::move(error));
+    }
+    if (fields.IsOff("tools")) out->tools_json.clear();
+  }
+  if (!fields.Has("tool_choice")) return;
   std::string choice;
   if (!fields.IsString("tool_choice")) {
-    fields.Fail(UnsupportedField("tool_choice", "forcing a tool"));
+    if (fields.ReadTypeOf("tool_choice", &choice)) {
+      fields.Fail(UnsupportedField("tool_choice", "forcing a tool"));
+    }
   } else if (fields.ReadString("tool_choice", kMaxNameBytes, &choice)) {
     if (choice == "none") {
       out->tools_json.clear();
+    } else if (choice == "required") {
+      fields.Fail(UnsupportedField("tool_choice", "'required'"));
     } else if (choice != "auto") {
-      fields.Fail(UnsupportedField("tool_choice", fmt::format("'{}'", choice)));
+      fields.Fail(BadField("tool_choice",
+                           "'tool_choice' is '{}', must be \"none\", \"auto\", \"required\" or an "
+                           "object",
+                           choice));
     }
   }
 }

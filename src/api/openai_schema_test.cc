@@ -121,7 +121,9 @@ TEST(OpenAiSchema, FormsThatMeanTheSame) {
   // The last of a key that comes twice counts, and null is the same as nothing.
   EXPECT_EQ(Chat(R"("n": 2, "n": 4)").generation.choice_count, 4u);
   EXPECT_EQ(Chat(R"("n": null)").generation.choice_count, 1u);
-  EXPECT_TRUE(Chat(R"("tools": [{"a": 1}], "tool_choice": "none")").prompt.tools_json.empty());
+  EXPECT_TRUE(
+      Chat(R"("tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none")")
+          .prompt.tools_json.empty());
 }
 
 TEST(OpenAiSchema, PromptsOfAllForms) {
@@ -193,6 +195,31 @@ TEST(OpenAiSchema, OutOfRangeIsRefusedByName) {
       {R"("chat_template_kwargs": [])", "chat_template_kwargs"},
       {R"("continue_final_message": true)", "continue_final_message"},
       {R"("tools": {"a": 1})", "tools"},
+      {R"("tools": "f")", "tools"},
+      {R"("tools": [1])", "tools[0]"},
+      {R"("tools": [null])", "tools[0]"},
+      {R"("tools": [{"function": {"name": "f"}}])", "tools[0].type"},
+      {R"("tools": [{"type": 1, "function": {"name": "f"}}])", "tools[0].type"},
+      {R"("tools": [{"type": "custom", "custom": {"name": "f"}}])", "tools[0].type"},
+      {R"("tools": [{"type": "function"}])", "tools[0].function"},
+      {R"("tools": [{"type": "function", "function": "f"}])", "tools[0].function"},
+      {R"("tools": [{"type": "function", "function": {}}])", "tools[0].function.name"},
+      {R"("tools": [{"type": "function", "function": {"name": ""}}])", "tools[0].function.name"},
+      {R"("tools": [{"type": "function", "function": {"name": "f"}},
+                    {"type": "function", "function": {"name": 7}}])",
+       "tools[1].function.name"},
+      {R"("tools": [{"type": "function", "function": {"name": "f", "description": 1}}])",
+       "tools[0].function.description"},
+      {R"("tools": [{"type": "function", "function": {"name": "f", "parameters": "{}"}}])",
+       "tools[0].function.parameters"},
+      // Also those that will not be used.
+      {R"("tools": [1], "tool_choice": "none")", "tools[0]"},
+      {R"("tool_choice": "some")", "tool_choice"},
+      {R"("tool_choice": 1)", "tool_choice"},
+      {R"("tool_choice": false)", "tool_choice"},
+      {R"("tool_choice": {})", "tool_choice"},
+      {R"("tool_choice": ["auto"])", "tool_choice"},
+      {R"("tool_choice": {"type": 1})", "tool_choice"},
       {R"("model": [])", "model"},
   };
   for (const auto& [fields, param] : cases) {
