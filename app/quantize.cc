@@ -152,6 +152,31 @@ class TensorWriter {
   std::vector<RowSums> sums_;
 };
 
+// Tensors that got another format than the type has for them, with rows of one length.
+struct Fallback {
+  WeightFormat wanted = WeightFormat::kF32;
+  WeightFormat format = WeightFormat::kF32;
+  uint64_t cols = 0;
+  uint64_t tensors = 0;
+};
+
+std::vector<Fallback> FallbacksOf(const std::vector<PlannedTensor>& plan) {
+  std::vector<Fallback> fallbacks;  // Few: in the order of the first tensor of each.
+  for (const PlannedTensor& planned : plan) {
+    if (!planned.instead_of.has_value()) continue;
+    const auto same = std::find_if(fallbacks.begin(), fallbacks.end(), [&](const Fallback& f) {
+      return f.wanted == *planned.instead_of && f.format == planned.format &&
+             f.cols == planned.tensor->cols();
+    });
+    if (same != fallbacks.end()) {
+      ++same->tensors;
+    } else {
+      fallbacks.push_back({*planned.instead_of, planned.format, planned.tensor->cols(), 1});
+    }
+  }
+  return fallbacks;
+}
+
 class QuantizeCommand : public Command {
  public:
   std::vector<std::string> path() const override { return {"quantize"}; }
@@ -206,6 +231,7 @@ class QuantizeCommand : public Command {
     const StatusOr<std::vector<PlannedTensor>> plan =
         PlanQuantization(*gguf, type, allow_requantize_);
     if (!plan.ok()) return WithPrefix(plan.status(), in_);
+    fallbacks_ = FallbacksOf(*plan);
     const GgufOutput layout = LayOutGguf(*gguf, *plan, type.file_type);
     const auto existing = force_ ? WholeFile::Existing::kReplace : WholeFile::Existing::kRefuse;
     StatusOr<WholeFile> created = WholeFile::Create(out_, layout.file_bytes, existing);
@@ -298,6 +324,12 @@ class QuantizeCommand : public Command {
       if (tally.squares > 0) PrintOut("  error {:.3f} %", tally.relative_error() * 100);
       PrintOut("\n");
     }
+    for (const Fallback& fallback : fallbacks_) {
+      PrintOut("  {} instead of {} for {} tensor{}: rows of {} are no whole blocks of {}\n",
+               TraitsOf(fallback.format).name, TraitsOf(fallback.wanted).name, fallback.tensors,
+               fallback.tensors == 1 ? "" : "s", fallback.cols,
+               TraitsOf(fallback.wanted).block_values);
+    }
     if (check_.empty()) return;
     PrintOut("perplexity {:.4f} +- {:.4f} before, {:.4f} +- {:.4f} after ({:+.2f} %), {} tokens\n",
              before.perplexity(), before.standard_error(), after.perplexity(),
@@ -323,6 +355,13 @@ class QuantizeCommand : public Command {
           {"bytes", tally.bytes},
           {"relative_error", tally.relative_error()}};
     }
+    json["fallbacks"] = nlohmann::ordered_json::array();
+    for (const Fallback& fallback : fallbacks_) {
+      json["fallbacks"].push_back({{"wanted", std::string(TraitsOf(fallback.wanted).name)},
+                                   {"format", std::string(TraitsOf(fallback.format).name)},
+                                   {"row_values", fallback.cols},
+                                   {"tensors", fallback.tensors}});
+    }
     if (!check_.empty()) {
       json["perplexity_before"] = before.perplexity();
       json["stderr_before"] = before.standard_error();
@@ -341,6 +380,7 @@ class QuantizeCommand : public Command {
   bool force_ = false;
   bool allow_requantize_ = false;
   bool json_ = false;
+  std::vector<Fallback> fallbacks_;
   std::array<Tally, kWeightFormatCount> tallies_{};  // Of what was written, by format.
 };
 

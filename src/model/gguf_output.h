@@ -8,6 +8,7 @@
 #define KVASIR_MODEL_GGUF_OUTPUT_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ namespace kvasir {
 struct PlannedTensor {
   const GgufTensor* tensor = nullptr;
   WeightFormat format = WeightFormat::kF32;
+  // What was wanted in its place, where the rows are no whole blocks of that.
+  std::optional<WeightFormat> instead_of = std::nullopt;
 
   uint64_t bytes() const {
     return tensor->rows() * FileRowBytes(format, static_cast<uint32_t>(tensor->cols()));

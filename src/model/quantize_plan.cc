@@ -104,10 +104,10 @@ StatusOr<std::vector<PlannedTensor>> PlanQuantization(const GgufFile& file,
   }
   std::vector<PlannedTensor> planned;
   for (const GgufTensor& tensor : file.tensors()) {
+    WeightFormat wanted = tensor.format;
     WeightFormat format = tensor.format;
     if (IsMatrix(tensor)) {
-      const WeightFormat wanted =
-          type.is_mix ? MixedFormat(file, tensor, layer_count) : type.format;
+      wanted = type.is_mix ? MixedFormat(file, tensor, layer_count) : type.format;
       format = FittingFormat(wanted, tensor.cols());
     }
     if (format != tensor.format && !IsFloat(tensor.format) && !allow_requantize) {
@@ -117,7 +117,10 @@ StatusOr<std::vector<PlannedTensor>> PlanQuantization(const GgufFile& file,
           "or BF16, or pass --allow-requantize",
           Quoted(tensor.name), TraitsOf(tensor.format).name);
     }
-    planned.push_back({&tensor, format});
+    PlannedTensor& plan = planned.emplace_back();
+    plan.tensor = &tensor;
+    plan.format = format;
+    if (format != wanted) plan.instead_of = wanted;
   }
   return planned;
 }

@@ -56,6 +56,12 @@ TEST(PlanQuantization, MatricesOnlyAndWholeBlocks) {
   EXPECT_EQ(formats["blk.0.attn_q.weight"], "Q4_K");
   EXPECT_EQ(formats["blk.0.ffn_down.weight"], "Q5_0");
   EXPECT_EQ(formats["blk.0.odd.weight"], "F16");
+  const auto plan = PlanQuantization(file, *FindQuantizeType("Q4_K"), false).value();
+  for (const PlannedTensor& planned : plan) {
+    const bool fits = planned.tensor->cols() == 256 || TraitsOf(planned.format).name == "F32";
+    EXPECT_EQ(planned.instead_of, fits ? std::nullopt : std::optional(WeightFormat::kQ4_K))
+        << planned.tensor->name;
+  }
   EXPECT_EQ(Formats(file, "q6_k")["blk.0.ffn_down.weight"], "Q8_0");
   EXPECT_EQ(Formats(file, "F16")["blk.0.ffn_down.weight"], "F16");
   EXPECT_EQ(Formats(file, "Q4_1")["blk.0.ffn_down.weight"], "Q4_1");

@@ -157,6 +157,13 @@ class QuantizeTest(TinyModelTest):
         # Rows of 288 in ffn_down are no whole blocks of 256. Sensitive layers: 0, 3, 6, 7.
         self.assertEqual({name: each["tensors"] for name, each in report["formats"].items()},
                          {"F32": 17, "Q5_0": 4, "Q8_0": 4, "Q4_K": 44, "Q6_K": 5})
+        self.assertEqual(report["fallbacks"], [
+            {"wanted": "Q6_K", "format": "Q8_0", "row_values": 288, "tensors": 4},
+            {"wanted": "Q4_K", "format": "Q5_0", "row_values": 288, "tensors": 4}])
+        text = self.works("quantize", self.model, self.at("again.gguf"), "Q4_K_M").stdout.decode()
+        self.assertIn("  Q8_0 instead of Q6_K for 4 tensors: rows of 288 are no whole blocks of 256\n"
+                      "  Q5_0 instead of Q4_K for 4 tensors: rows of 288 are no whole blocks of 256\n", text)
+        self.assertNotIn("instead", self.works("quantize", self.model, self.at("all.gguf"), "Q8_0").stdout.decode())
         self.assertEqual(report["formats"]["F32"]["relative_error"], 0)
         self.assertLess(report["formats"]["Q6_K"]["relative_error"], 0.02)
         seen = json.loads(self.works("inspect", self.at("out.gguf"), "--json").stdout)["tensor_types"]
