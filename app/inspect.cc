@@ -48,7 +48,11 @@ class InspectCommand : public Command {
     }
     if (report.chat_template.has_value()) {
       const auto parsed = ChatTemplate::Parse(*report.chat_template);
-      if (!parsed.ok()) report.template_problem = MessageOf(parsed.status());
+      if (parsed.ok()) {
+        report.tool_arguments = NameOf(parsed->tool_argument_form());
+      } else {
+        report.template_problem = MessageOf(parsed.status());
+      }
     }
     return report;
   }

@@ -65,6 +65,9 @@ struct ModelReport {
   std::optional<ModelConfig> config;  // nullopt: a vocabulary-only file, or `model_problem`.
   std::optional<TokenizerReport> tokenizer;
   std::optional<std::string> chat_template;
+  // How the template wants tool calls' arguments, in a word or two; empty: nobody has looked, or it
+  // cannot be rendered. For the caller to complete, as the problems below.
+  std::string tool_arguments;
   std::vector<std::string> unused_tensors;
 
   // Why this build cannot compute the model, read the tokenizer or render the chat template; empty

@@ -163,12 +163,14 @@ void AddTokenizer(const TokenizerReport& tokenizer, Lines& lines) {
                                  FlagText(tokenizer.add_eos)));
 }
 
-void AddTemplate(const std::optional<std::string>& chat_template, Lines& lines) {
+void AddTemplate(const std::optional<std::string>& chat_template, const std::string& tool_arguments,
+                 Lines& lines) {
   lines.Gap();
   if (!chat_template.has_value()) {
     lines.Add("chat template", "none in the file");
     return;
   }
+  if (!tool_arguments.empty()) lines.Add("tool arguments", tool_arguments);
   lines.Add("chat template", fmt::format("{} bytes", Grouped(chat_template->size())));
   std::string text = Printable(*chat_template, /*keep_newlines=*/true);
   if (text.empty() || text.back() != '\n') text += '\n';
@@ -289,7 +291,7 @@ std::string RenderText(const ModelReport& report) {
   if (report.config.has_value()) AddConfig(*report.config, lines);
   if (report.tokenizer.has_value()) AddTokenizer(*report.tokenizer, lines);
   AddVerdicts(report, lines);
-  AddTemplate(report.chat_template, lines);
+  AddTemplate(report.chat_template, report.tool_arguments, lines);
   for (const std::string& name : report.unused_tensors) {
     lines.Add("unused tensor", Printable(name));
   }
@@ -330,6 +332,8 @@ std::string RenderJson(const ModelReport& report) {
                      {"tokenizer", report.tokenizer.has_value() ? TokenizerJson(*report.tokenizer)
                                                                 : Json(nullptr)},
                      {"chat_template", OrNull(report.chat_template)},
+                     {"tool_arguments",
+                      report.tool_arguments.empty() ? Json(nullptr) : Json(report.tool_arguments)},
                      {"unused_tensors", report.unused_tensors},
                      {"support", std::move(support)}};
   // Bytes that are not UTF-8 become U+FFFD: a file can say anything, JSON cannot.

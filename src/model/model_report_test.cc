@@ -112,15 +112,20 @@ TEST(ModelReport, SaysWhatIsSupportedAndWhyNot) {
   ASSERT_TRUE(report.ok()) << MessageOf(report.status());
   EXPECT_FALSE(report->is_runnable());
   EXPECT_FALSE(report->config.has_value());
+  EXPECT_THAT(RenderText(*report), Not(HasSubstr("tool arguments")));
+  EXPECT_EQ(nlohmann::json::parse(RenderJson(*report))["tool_arguments"], nullptr);
+  report->tool_arguments = "JSON text";
   report->tokenizer_problem = "pre-tokenizer 'x' is unknown";
   const std::string text = RenderText(*report);
   EXPECT_THAT(text,
               HasSubstr("usable: model     no: metadata key 'general.architecture': 'mamba'"));
   EXPECT_THAT(text, HasSubstr("usable: tokenizer no: pre-tokenizer 'x' is unknown\n"));
+  EXPECT_THAT(text, HasSubstr("tool arguments    JSON text\n"));
   EXPECT_THAT(text,
               HasSubstr("F32             20 tensors"));  // What is there is shown all the same.
   const nlohmann::json json = nlohmann::json::parse(RenderJson(*report));
   EXPECT_EQ(json["config"], nullptr);
+  EXPECT_EQ(json["tool_arguments"], "JSON text");
   EXPECT_EQ(json["support"]["runnable"], false);
   EXPECT_EQ(json["support"]["model"]["supported"], false);
   EXPECT_THAT(json["support"]["model"]["problem"].get<std::string>(), HasSubstr("'mamba'"));

@@ -325,6 +325,22 @@ class InspectTest(ProgramTest):
         text = self.works("inspect", SMOLLM2).stdout.decode()
         self.assertIn("llama", text)
         self.assertIn("Q4_1", text)
+        self.assertIn("\ntool arguments    as given\n", text)  # Its template writes no calls.
+
+    def test_the_form_of_tool_arguments(self):
+        calls = "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }} ARGS{% endfor %}{% endfor %}"
+        for template, form in [(calls.replace("ARGS", "{{ c.function.arguments }}"), "JSON text"),
+                               (calls.replace("ARGS", "{{ c.function.arguments | tojson }}"), "object"),
+                               ("{{ messages[0].content }}", "as given"), ("{% if %}", None)]:
+            with self.subTest(template=template), tempfile.NamedTemporaryFile(suffix=".gguf") as file:
+                file.write(gguf_header(entries=[("general.architecture", 8, gguf_string("llama")),
+                                                ("tokenizer.ggml.model", 8, gguf_string("llama")),
+                                                ("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 1) + gguf_string("x")),
+                                                ("tokenizer.chat_template", 8, gguf_string(template))]))
+                file.flush()
+                shown = kvasir("inspect", file.name)
+                self.assertEqual("tool arguments" in shown.stdout.decode(), form is not None, shown.stdout)
+                self.assertEqual(json.loads(kvasir("inspect", file.name, "--json").stdout)["tool_arguments"], form)
 
 
 class BenchKernelsTest(ProgramTest):
