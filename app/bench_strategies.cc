@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/byte_size.h"
 #include "bench_strategies_report.h"
 #include "command.h"
 #include "kernels/isa.h"
@@ -200,7 +201,12 @@ class BenchStrategiesCommand : public Command {
     std::erase_if(report_.rows, [](const StrategyRow& row) {  // Interrupted before its turn.
       return row.ok() && row.rounds.empty();
     });
+    const bool none_ran = NoneRan();
     for (StrategyRow& row : report_.rows) Summarise(&row);
+    if (none_ran) {
+      if (json_) PrintOut("{}", ToJson(report_));
+      return WhyNoneRan(model);
+    }
     if (html_.has_value()) KV_RETURN_IF_ERROR(WriteReportFile(*html_, ToHtml(report_)));
     if (json_) {
       PrintOut("{}", ToJson(report_));
@@ -303,13 +309,7 @@ class BenchStrategiesCommand : public Command {
   }
 
   void RunOne(LoadedModel& model, StrategyRow* row) {
-    StrategyRunOptions options;
-    options.strategy = row->strategy;
-    options.types = row->types;
-    options.evict = report_.evict;
-    options.budget_bytes = report_.budget_bytes;
-    options.context_tokens = context_tokens_;
-    options.prefill_rows = prefill_rows_;
+    const StrategyRunOptions options = OptionsOf(*row);
     const std::string left = runs_done_ == 0
                                  ? std::string()
                                  : fmt::format(", about {:.0f} s left",
@@ -327,6 +327,10 @@ class BenchStrategiesCommand : public Command {
     ++runs_done_;
     if (!outcome.ok()) {
       row->problem = MessageOf(outcome.status());
+      const uint64_t least = LeastBudget(model, report_.load, options);
+      if (options.budget_bytes < least) {
+        row->problem += fmt::format(" (--budget {} is enough)", SizeForAtLeast(least));
+      }
       return;
     }
     report_.interrupted = outcome->interrupted;
@@ -340,9 +344,42 @@ class BenchStrategiesCommand : public Command {
     if (FindDifference(report_).has_value()) return kExitFailure;
     const auto differs = [](const StrategyRow& row) { return row.rounds.size() > 1; };
     if (std::any_of(report_.rows.begin(), report_.rows.end(), differs)) return kExitFailure;
-    const auto ok = [](const StrategyRow& row) { return row.ok(); };
-    // Not one of them could be run: that is what was asked for, not this machine.
-    return std::any_of(report_.rows.begin(), report_.rows.end(), ok) ? kExitOk : kExitUsage;
+    return kExitOk;
+  }
+
+  bool NoneRan() const {  // Before Summarise, which takes the rounds.
+    return !report_.interrupted &&
+           std::none_of(report_.rows.begin(), report_.rows.end(),
+                        [](const StrategyRow& row) { return !row.rounds.empty(); });
+  }
+
+  // That is what was asked for, not this machine.
+  Status WhyNoneRan(LoadedModel& model) const {
+    std::string budgets, reasons;
+    bool all_for_budget = true;
+    for (const StrategyRow& row : report_.rows) {
+      const std::string name =
+          fmt::format("{} {}", KvStrategyName(row.strategy), KvTypesName(row.types));
+      const uint64_t least = LeastBudget(model, report_.load, OptionsOf(row));
+      all_for_budget = all_for_budget && report_.budget_bytes < least;
+      budgets += fmt::format("{}{} {}", budgets.empty() ? "" : ", ", name, SizeForAtLeast(least));
+      reasons += fmt::format("; {}: {}", name, row.problem);
+    }
+    if (!all_for_budget) return InvalidArgument("no strategy can run this load{}", reasons);
+    return InvalidArgument(
+        "no strategy can run this load with --budget {}; the least that each needs: {}", budget_,
+        budgets);
+  }
+
+  StrategyRunOptions OptionsOf(const StrategyRow& row) const {
+    StrategyRunOptions options;
+    options.strategy = row.strategy;
+    options.types = row.types;
+    options.evict = report_.evict;
+    options.budget_bytes = report_.budget_bytes;
+    options.context_tokens = context_tokens_;
+    options.prefill_rows = prefill_rows_;
+    return options;
   }
 
   ModelFlags flags_;

@@ -90,12 +90,7 @@ Status StrategyRun::Create(const StrategyRunOptions& options) {
   cache.layout = runner_->kv_layout();
   cache.max_sequences = clients;
   cache.max_sequence_tokens = options.context_tokens;
-  const uint64_t tail_bytes = TailStore::SlotBytes(cache.layout) * clients;
-  if (tail_bytes >= options.budget_bytes) {
-    return InvalidArgument("the newest keys of {} sequences alone need {} bytes", clients,
-                           tail_bytes);
-  }
-  cache.memory_bytes = options.budget_bytes - tail_bytes;
+  cache.memory_bytes = options.budget_bytes;
   KV_ASSIGN_OR_RETURN(kv_, KvCache::Create(cache));
   outcome_.bytes_per_token = cache.layout.bytes_per_token();
 
@@ -212,6 +207,22 @@ double StrategySample::fragmentation() const {
   const uint64_t free = usage.total - usage.reserved;
   if (free == 0) return 0.0;
   return 1.0 - static_cast<double>(usage.largest_free) / static_cast<double>(free);
+}
+
+uint64_t LeastBudget(LoadedModel& model, const ScriptedLoad& load,
+                     const StrategyRunOptions& options) {
+  const uint64_t block_tokens = model.kv().layout().block_tokens;
+  const KvLayout layout =
+      KvLayoutFor(model.config(), model.kv().layout().block_tokens, options.types);
+  // A slot of static holds the longest sequence there may be, whatever is asked for.
+  const uint64_t tokens = options.strategy == KvStrategy::kStatic
+                              ? options.context_tokens
+                              : std::min(options.context_tokens, load.longest_tokens);
+  // Paged keeps one block for the copy that a sequence makes which starts inside a cached one.
+  const uint64_t blocks =
+      (tokens + block_tokens - 1) / block_tokens + (options.strategy == KvStrategy::kPaged ? 1 : 0);
+  return blocks * block_tokens * layout.bytes_per_token() +
+         TailStore::SlotBytes(layout) * load.options.clients;
 }
 
 StatusOr<StrategyOutcome> RunStrategy(LoadedModel& model, const ScriptedLoad& load,

@@ -26,7 +26,7 @@ struct StrategyRunOptions {
   KvStrategy strategy = KvStrategy::kPaged;
   KvTypes types;
   KvEvict evict = KvEvict::kLru;  // Of paged.
-  uint64_t budget_bytes = 0;      // For blocks, and for the tails of types that stage keys.
+  uint64_t budget_bytes = 0;      // For blocks and for the tails of types that stage keys.
   uint32_t context_tokens = 0;
   uint32_t prefill_rows = 128;  // Of prompts, in a step beside running answers.
 };
@@ -52,6 +52,10 @@ struct StrategyOutcome {
   uint64_t bytes_per_token = 0;
   bool interrupted = false;  // What was under way is missing.
 };
+
+// The smallest budget with which the load comes to its end.
+uint64_t LeastBudget(LoadedModel& model, const ScriptedLoad& load,
+                     const StrategyRunOptions& options);
 
 // `weights` and text come from `model`; its own runner and cache are left alone. `progress` gets
 // the share of the load that is done after each step and says whether to go on.

@@ -3,6 +3,7 @@
 import html.parser
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -213,11 +214,25 @@ class WrongInputTest(BenchStrategies):
         need(SMOLLM2)
         report = json.loads(self.ends_with_usage(*SMALL, "--budget", "1MiB", "--kv-types", "f16", "--json"))
         for row in report["rows"]:
-            self.assertRegex(row["problem"], "tokens|bytes", row["strategy"])
+            self.assertRegex(row["problem"], r"(tokens|bytes).* \(--budget \d+K is enough\)", row["strategy"])
+
+    def test_the_least_budgets_are_the_least(self):
+        need(SMOLLM2)
+        load = ("--scenario", "shared", "-n", "3", "-c", "2", "--prefix-tokens", "30", "--tail-tokens", "9",
+                "--output-tokens", "6", "--ctx", "128")
+        error = self.fails("bench", "strategies", SMOLLM2, *load, "--budget", "1", says="no strategy can run this load with --budget 1;")
+        least = re.findall(r"(\w+) (f16|int8|int4) (\d+)K", error)
+        self.assertEqual(len(least), 12, error)
+        for strategy, kv_type, size in least:
+            for more, ok in ((0, True), (-1, False)):
+                report = json.loads(kvasir("bench", "strategies", SMOLLM2, *load, "--strategies", strategy, "--kv-types", kv_type,
+                                           "--budget", f"{int(size) + more}K", "--json").stdout)
+                self.assertEqual(report["rows"][0]["problem"] is None, ok, (strategy, kv_type, size, report["rows"][0]["problem"]))
 
     def ends_with_usage(self, *args):
         result = kvasir("bench", "strategies", SMOLLM2, *args)
         self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertRegex(result.stderr.decode(), r"\Akvasir: no strategy can run this load [^\n]+\n\Z")
         return result.stdout
 
 
