@@ -72,19 +72,21 @@ StatusOr<LoadedModelOptions> LoadOptions(const ModelFlags& flags, const OpenNeed
   // The option's check has seen that it is one.
   options.kv_evict = KvEvictFromName(flags.kv_evict).value_or(options.kv_evict);
   KV_ASSIGN_OR_RETURN(options.kv_types, ParseKvTypes(flags.kv_type));
+  const uint64_t memory = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                          static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE));
+  // Weights and scratch want the other half.
+  const uint64_t half_of_available = AvailableMemoryBytes().value_or(memory) / 2;
   if (!flags.kv_memory.empty()) {
     KV_ASSIGN_OR_RETURN(options.kv_bytes, ParseByteSize(flags.kv_memory));
     // The system would grant it now, and kill the program when it is used.
-    const uint64_t memory = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-                            static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE));
     if (options.kv_bytes > memory) {
-      return InvalidArgument("--kv-memory {} is more than the {} MiB of this machine",
-                             flags.kv_memory, memory >> 20);
+      return InvalidArgument(
+          "--kv-memory {} is more than the {} MiB of this machine; {}M, half of what is free, "
+          "leaves room for the rest",
+          flags.kv_memory, memory >> 20, std::max<uint64_t>(1, half_of_available >> 20));
     }
   }
-  // Weights and scratch want the other half.
-  const std::optional<uint64_t> available = AvailableMemoryBytes();
-  if (available.has_value()) options.kv_bytes_cap = *available / 2;
+  options.kv_bytes_cap = half_of_available;
   return options;
 }
 

@@ -194,8 +194,11 @@ class ServeCommand : public Command {
     KV_ASSIGN_OR_RETURN(ApiService::Options api, ApiOptions());
     KV_ASSIGN_OR_RETURN(HttpServer::Options http, HttpOptions());
     if (scheduler_.max_batch_tokens < scheduler_.max_batch) {
-      return InvalidArgument("--max-batch-tokens must be at least --max-batch ({})",
-                             scheduler_.max_batch);
+      return InvalidArgument(
+          "--max-batch-tokens {} is less than --max-batch {}; give --max-batch-tokens {} or "
+          "--max-batch {}",
+          scheduler_.max_batch_tokens, scheduler_.max_batch, scheduler_.max_batch,
+          scheduler_.max_batch_tokens);
     }
     BlockSignals();
     ApiService service(std::move(api));

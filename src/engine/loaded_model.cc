@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/byte_size.h"
 #include "base/huge_buffer.h"
 
 namespace kvasir {
@@ -29,8 +30,8 @@ struct KvSize {
 StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& config,
                         const KvLayout& layout) {
   if (options.context_tokens > config.context_length) {
-    return InvalidArgument("a context of {} tokens is more than the model's {}",
-                           options.context_tokens, config.context_length);
+    return InvalidArgument("a context of {} tokens is more than the model's {}; give --ctx {}",
+                           options.context_tokens, config.context_length, config.context_length);
   }
   const uint64_t wanted_context =
       options.context_tokens == 0 ? config.context_length : options.context_tokens;
@@ -52,14 +53,24 @@ StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& co
   const uint64_t block_room = bytes > tail_bytes ? bytes - tail_bytes : 0;
   const uint64_t blocks = std::min<uint64_t>(block_room / block_bytes, UINT32_MAX - 1);
   if (blocks < 1 + spare) {
-    return InvalidArgument("KV memory of {} bytes is too small; this model needs at least {}{}",
-                           bytes, (1 + spare) * block_bytes + tail_bytes, tails);
+    const uint64_t least = (1 + spare) * block_bytes;
+    std::string fewer;  // Sequences, whose newest keys then leave room.
+    if (tail_bytes > 0 && bytes > least) {
+      const uint64_t fit = (bytes - least) / TailStore::SlotBytes(layout);
+      if (fit > 0)
+        fewer = fmt::format(", or no more than {} sequences at a time (--max-batch)", fit);
+    }
+    return InvalidArgument(
+        "KV memory of {} bytes is too small; this model needs at least {}{}: give --kv-memory {}{}",
+        bytes, least + tail_bytes, tails, SizeForAtLeast(least + tail_bytes), fewer);
   }
   const uint64_t most_context = (blocks - spare) * block_tokens;
   if (options.context_tokens > most_context) {
-    return InvalidArgument("a context of {} tokens needs {} bytes of KV memory{}, there are {}",
-                           options.context_tokens, sequence_blocks * block_bytes + tail_bytes,
-                           tails, bytes);
+    const uint64_t needed = sequence_blocks * block_bytes + tail_bytes;
+    return InvalidArgument(
+        "a context of {} tokens needs {} bytes of KV memory{}, there are {}: give --kv-memory {} "
+        "or --ctx {}",
+        options.context_tokens, needed, tails, bytes, SizeForAtLeast(needed), most_context);
   }
   return KvSize{static_cast<uint32_t>(blocks),
                 static_cast<uint32_t>(std::min(wanted_context, most_context))};
@@ -140,7 +151,13 @@ Status LoadedModel::CreateKv(const LoadedModelOptions& options) {
   cache.max_sequence_tokens = size.context_tokens;
   memory_limits_context_ =
       options.context_tokens == 0 && size.context_tokens < config_.context_length;
-  KV_ASSIGN_OR_RETURN(kv_, KvCache::Create(cache));
+  StatusOr<std::unique_ptr<KvCache>> created = KvCache::Create(cache);
+  if (created.status().code() == StatusCode::kResourceExhausted) {
+    return ResourceExhausted("the KV memory cannot be had: {}; give less with --kv-memory or --ctx",
+                             MessageOf(created.status()));
+  }
+  if (!created.ok()) return created.status();
+  kv_ = *std::move(created);
   return OkStatus();
 }
 

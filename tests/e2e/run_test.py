@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -132,14 +133,32 @@ class RunTest(ProgramTest):
                               (["--stop", ""], "stop"), (["--threads", "0"], "threads"), (["--seed", "-1"], "seed"),
                               (["--seed", "99999999999999999999"], "seed"), (["--seed", "x"], "seed"),
                               (["--top-k", "4294967296"], "top-k"),
-                              (["--ctx", "999999"], "context"), (["--kv-memory", "1K"], "KV memory"),
+                              (["--ctx", "999999"], "more than the model's 8192; give --ctx 8192"),
+                              (["--kv-memory", "1K"], "KV memory of 1024 bytes is too small; this model needs at least "
+                                                      "737280: give --kv-memory 720K"),
                               (["--kv-memory", "lots"], "kv-memory"),
-                              (["--ctx", "8192", "--kv-memory", "8M"], "KV memory"),
+                              (["--kv-memory", "900T"], "leaves room for the rest"),
+                              (["--ctx", "8192", "--kv-memory", "8M"], "there are 8388608: give --kv-memory 181M or "
+                                                                       "--ctx 336"),
                               (["--ctx", "8192", "--kv-memory", "8M", "--kv-type", "int4"],
                                "184320 of them for the newest keys of 1 sequences"),
                               (["--kv-memory", "1M"], "the KV memory holds sequences of")]:
             with self.subTest(options=options):
                 self.fails("run", SMOLLM2, "-p", "hi", *options, says=says)
+
+    def test_what_an_error_tells_to_give_is_enough(self):
+        """The smallest size that it names works, and one K less does not."""
+        for options, flag in [(["--kv-memory", "1K"], "--kv-memory"), (["--kv-memory", "1K", "--kv-type", "int4"], "--kv-memory"),
+                              (["--kv-memory", "100K", "--kv-strategy", "static"], "--kv-memory"),
+                              (["--ctx", "1000", "--kv-memory", "4M"], "--kv-memory"), (["--ctx", "1000", "--kv-memory", "4M"], "--ctx"),
+                              (["--ctx", "1000", "--kv-memory", "4M", "--kv-type", "int4"], "--ctx"),
+                              (["--ctx", "1000", "--kv-memory", "4M", "--kv-strategy", "static"], "--ctx")]:
+            with self.subTest(options=options, flag=flag):
+                error = self.fails("run", SMOLLM2, "-p", "x", "-n", "1", "--raw", *options, says=f"{flag} ")
+                value, unit = re.search(rf"{flag} (\d+)([KM]?)", error).groups()
+                self.works("run", SMOLLM2, "-p", "x", "-n", "1", "--raw", *options, flag, value + unit)
+                worse = int(value) + 1 if flag == "--ctx" else int(value) - 1
+                self.fails("run", SMOLLM2, "-p", "x", "-n", "1", "--raw", *options, flag, f"{worse}{unit}")
 
     def test_interrupt_ends_cleanly(self):
         process = subprocess.Popen([BINARY, "run", SMOLLM2, "-p", "Write a long story.", "--ignore-eos"],
