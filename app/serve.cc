@@ -39,6 +39,8 @@ constexpr const char* kVersion = KVASIR_VERSION;
 constexpr std::chrono::milliseconds kPoll{50};
 // What replies that are already written get to reach their clients.
 constexpr std::chrono::milliseconds kFlush{2'000};
+// The same after a second signal.
+constexpr std::chrono::milliseconds kFlushAtOnce{80};
 
 std::string PrefillChunkProblem(const std::string& text) {
   if (text == "auto") return {};
@@ -155,6 +157,27 @@ void BlockSignals() {
   ::signal(SIGPIPE, SIG_IGN);  // A reader of our output that leaves must not end us.
 }
 
+// Ends the process, whatever still runs: a step of a large model, a long text that is tokenized, a
+// client that does not read. Replies get a moment to reach those who read.
+[[noreturn]] void EndAtOnce(HttpServer& server) {
+  server.BeginDrain();
+  const bool all_ended = server.WaitDrained(kFlushAtOnce);
+  PrintError("kvasir: stopped {}\n", all_ended ? "at once" : "before all requests were done");
+  ::_exit(kExitOk);
+}
+
+// What has been written reaches its clients, within kFlush.
+void Flush(HttpServer& server) {
+  server.BeginDrain();
+  const auto deadline = std::chrono::steady_clock::now() + kFlush;
+  while (!server.WaitDrained(kPoll)) {
+    if (SignalWithin(std::chrono::milliseconds(0))) EndAtOnce(server);
+    if (std::chrono::steady_clock::now() < deadline) continue;
+    PrintError("kvasir: closing open connections\n");
+    return;
+  }
+}
+
 std::string Trimmed(const std::string& line) {
   constexpr const char* kBlanks = " \t\r";
   const size_t begin = line.find_first_not_of(kBlanks);
@@ -219,11 +242,10 @@ class ServeCommand : public Command {
     }
     service.SetReady(serving.served);
     SayReady(serving, *server);
-    const int code = ServeUntilSignal(serving, service);
-    server->BeginDrain();
-    if (!server->WaitDrained(kFlush)) PrintError("kvasir: closing open connections\n");
+    ServeUntilSignal(serving, service, *server);
+    Flush(*server);
     server->Stop();
-    return code;
+    return kExitOk;
   }
 
  private:
@@ -405,8 +427,8 @@ class ServeCommand : public Command {
                          : R"({"prompt": "Once upon a time", "max_tokens": 50})"));
   }
 
-  // Runs the engine until a signal; then lets running requests end. The exit code.
-  int ServeUntilSignal(Serving& serving, ApiService& service) const {
+  // Runs the engine until a signal; then lets running requests end. A second one ends the process.
+  void ServeUntilSignal(Serving& serving, ApiService& service, HttpServer& server) const {
     std::atomic<bool> ended{false};
     std::thread engine([&] {
       serving.loop->Run();
@@ -424,15 +446,17 @@ class ServeCommand : public Command {
     const TimeUs deadline = serving.clock.Now() + static_cast<TimeUs>(drain_timeout_s_ * 1e6);
     bool cut = false;
     while (!ended.load()) {
-      const bool again = SignalWithin(kPoll);
-      if (!again && serving.clock.Now() < deadline) continue;
+      if (SignalWithin(kPoll)) {
+        serving.loop->Stop(/*drain=*/false);
+        EndAtOnce(server);
+      }
+      if (serving.clock.Now() < deadline) continue;
       cut = !ended.load();
       serving.loop->Stop(/*drain=*/false);
       break;
     }
     engine.join();
     if (cut) PrintError("kvasir: stopped before all requests were done\n");
-    return kExitOk;
   }
 
   ModelFlags flags_;

@@ -7,6 +7,7 @@ import concurrent.futures
 import os
 import random
 import signal
+import socket
 import statistics
 import sys
 import threading
@@ -312,6 +313,25 @@ class LeavingTest(unittest.TestCase):
                 events = list(client.events())
                 self.assertEqual(events[-2]["error"]["type"], "unavailable_error")
                 self.assertEqual(server.process.wait(20), 0)
+
+    def test_a_second_signal_does_not_wait_for_who_does_not_read(self):
+        need(SMOLLM2)
+        busy = {"prompt": "x", "max_tokens": 4000, "ignore_eos": True}
+        for first_ends in (False, True):  # The second signal comes while requests run, or when only bytes are left.
+            with self.subTest(first_ends=first_ends), \
+                    Server(SMOLLM2, "--kv-memory", "128M", "--drain-timeout", "0.2" if first_ends else "600") as server:
+                with Stream(server, "/v1/completions", {**busy, "logprobs": 20, "n": 4}) as client:
+                    server.wait_for_metric("kvasir_engine_running_sequences", lambda v: v > 0)
+                    # Its buffers fill: the kernel's on both sides hold some megabytes.
+                    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                    time.sleep(1)
+                    server.terminate()
+                    time.sleep(0.8)
+                    self.assertIsNone(server.process.poll())
+                    start = time.monotonic()
+                    server.terminate()
+                    self.assertEqual(server.process.wait(20), 0)
+                    self.assertLess(time.monotonic() - start, 0.6)
 
     def test_a_killed_server_serves_again(self):
         for _ in range(2):
