@@ -9,7 +9,9 @@ Starts two servers, `--speculate off` and `--speculate auto`, and gives them the
 rounds and nothing is kept in the cache (`no_store`), so drafts come from the request's own text alone. Cases:
 
     quote   three invented reports, then the beginning of one of them again; greedy: the model says it again
-    edit    a function, and the same function with another name begun; greedy
+    edit    two functions and what they are after a variable was renamed, then a third, its edited text begun; greedy.
+            (The prompt ends inside a line: after a line end it would stop inside a token, since indentation is part of
+            it, and the model would leave the text.)
     story   the beginning of a story; temperature 1: nothing repeats
     answer  a question; greedy
 
@@ -53,6 +55,17 @@ def function(rng, name):
             f"    result.sort(key=lambda pair: pair[1])\n    return result, total\n")
 
 
+def edits(rng):
+    """The prompt, and what a faithful editor answers."""
+    text = ""
+    for i in range(3):
+        before = function(rng, f"step_{i}")
+        text += f"Before:\n\n{before}\nAfter (result is now rows):\n\n"
+        first, rest = before.replace("result", "rows").split("\n", 1)
+        text += first if i == 2 else f"{first}\n{rest}\n\n"
+    return text, "\n" + rest
+
+
 def prompt_of(case, seed):
     rng = random.Random(seed)
     if case == "quote":
@@ -60,9 +73,7 @@ def prompt_of(case, seed):
         again = rng.choice(texts)
         return "\n\n".join(texts + texts) + "\n\n" + " ".join(again.split()[:6]), 0.0
     if case == "edit":
-        code = function(rng, "select_rows")
-        return (f"Here is a function:\n\n{code}\nThe same function, copied:\n\n{code}\n"
-                f"The same function under the name pick_rows:\n\ndef pick_rows(items):\n"), 0.0
+        return edits(rng)[0], 0.0
     subject = f"{rng.choice(NAMES)}, {rng.choice(['a baker', 'a pilot', 'a clerk', 'a singer'])}, and " \
               f"{rng.randrange(3, 99)} {rng.choice(THINGS)}"
     if case == "story":
