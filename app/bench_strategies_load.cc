@@ -73,11 +73,13 @@ ScriptedLoad::Options ScriptedLoad::Defaults(StrategyScenario scenario) {
       options.output_tokens = 32;
       break;
     case StrategyScenario::kChat:
-      options.requests = 48;
-      options.clients = 12;
-      options.prefix_tokens = 64;
-      options.tail_tokens = 64;
-      options.output_tokens = 64;
+      // That of `bench serve --scenario chat -n 64 -c 8 --prefix-tokens 300 --tail-tokens 50
+      // --output-tokens 48`: a chat template puts about ten tokens around each turn.
+      options.requests = 64;
+      options.clients = 8;
+      options.prefix_tokens = 300;
+      options.tail_tokens = 60;
+      options.output_tokens = 48;
       options.turns = 4;
       break;
     case StrategyScenario::kUnique:
