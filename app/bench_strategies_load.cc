@@ -73,9 +73,10 @@ ScriptedLoad::Options ScriptedLoad::Defaults(StrategyScenario scenario) {
       options.output_tokens = 32;
       break;
     case StrategyScenario::kChat:
-      // That of `bench serve --scenario chat -n 64 -c 8 --prefix-tokens 300 --tail-tokens 50
-      // --output-tokens 48`: a chat template puts about ten tokens around each turn.
-      options.requests = 64;
+      // The turns of `bench serve --scenario chat --prefix-tokens 300 --tail-tokens 50
+      // --output-tokens 48` (a chat template puts about ten tokens around each), until
+      // conversations that are over have filled 256 MiB: that is what a server's cache looks like.
+      options.requests = 128;
       options.clients = 8;
       options.prefix_tokens = 300;
       options.tail_tokens = 60;

@@ -28,8 +28,9 @@ struct Load {
   uint32_t blocks = 0;
 };
 
-// That of `kvasir bench strategies --scenario chat`, in 256 MiB of SmolLM2-135M.
-constexpr Load kChat = {300, 30, 90, 24, 72, 16, true, 728};
+// That of `kvasir bench strategies --scenario chat`, in 256 MiB of SmolLM2-135M: in the end they
+// are full, and the ends of older conversations have been evicted.
+constexpr Load kChat = {300, 30, 90, 24, 72, 32, true, 728};
 // Many that pause between turns, a long beginning, and a memory that cannot hold them all.
 constexpr Load kCrowd = {1200, 20, 60, 32, 96, 96, false, 1400};
 
