@@ -19,7 +19,9 @@ uint32_t GrantDrafts(std::span<Draft> drafts, uint32_t stream_count, uint32_t mo
                      double most_us, const StepTimes& times) {
   KV_CHECK_GT(stream_count, 0u);
   KV_CHECK_LE(drafts.size(), stream_count);
-  most_rows = std::min(most_rows, kMostRows);
+  // What guesses gain is judged by a step without any, so that this is measured now and then: such
+  // a step is no loss beside not guessing at all.
+  most_rows = times.Knows(stream_count) ? std::min(most_rows, kMostRows) : 0;
   const double alone = times.Predict(stream_count);
   double best_rate = kLeastGain * stream_count / alone;
   double tokens = stream_count;

@@ -6,6 +6,9 @@
 // and none when the batch keeps the cores busy anyway: the batch size at which speculation ends
 // needs no setting.
 //
+// Nothing is granted while the time of a step without guesses is not known well (StepTimes::Knows):
+// one in 128 steps goes without.
+//
 // Two bounds protect the streams beside it: with any stream that has no guess the step grows by at
 // most a quarter, and no step is planned beyond `most_us`.
 // Thread: pure functions.

@@ -101,30 +101,55 @@ TEST(StepTimes, LearnsEachNumberOfRowsAndGuessesTheOthers) {
   EXPECT_GT(times.Predict(200), times.Predict(64));
 }
 
-TEST(StepTimes, SizesAreTriedByDoubling) {
-  StepTimes times;
+// The rows of steps of one stream whose guesses are always right, until they stay the same.
+std::vector<uint32_t> Tried(StepTimes* times, double base_us, double slope_us) {
   std::vector<uint32_t> tried;
   while (tried.size() < 20) {
     std::vector<Draft> drafts = {Of(15, 1.0f)};
-    const uint32_t rows = 1 + GrantDrafts(drafts, 1, 64, kNoLimit, times);
-    if (!tried.empty() && rows == tried.back()) break;
+    const uint32_t rows = 1 + GrantDrafts(drafts, 1, 64, kNoLimit, *times);
+    if (rows > 1 && !tried.empty() && rows == tried.back()) break;
     tried.push_back(rows);
-    times.Observe(rows, static_cast<TimeUs>(10'000 + 100 * rows));
+    times->Observe(rows, static_cast<TimeUs>(base_us + slope_us * rows));
   }
-  EXPECT_EQ(tried, (std::vector<uint32_t>{16}));  // Without any measurement the shape is believed.
+  return tried;
+}
+
+TEST(StepTimes, SizesAreTriedByDoubling) {
+  // Without any measurement the shape is believed. Then it is seen what a step without guesses
+  // takes.
+  StepTimes unknown;
+  EXPECT_EQ(Tried(&unknown, 10'000, 100), (std::vector<uint32_t>{16, 1, 1, 1, 16}));
   StepTimes begun;
   begun.Observe(1, 10'100);
-  tried.clear();
-  while (tried.size() < 20) {
-    std::vector<Draft> drafts = {Of(15, 1.0f)};
-    const uint32_t rows = 1 + GrantDrafts(drafts, 1, 64, kNoLimit, begun);
-    if (!tried.empty() && rows == tried.back()) break;
-    tried.push_back(rows);
-    begun.Observe(rows, static_cast<TimeUs>(10'000 + 100 * rows));
-  }
-  EXPECT_EQ(tried.front(), 2u);
+  const std::vector<uint32_t> tried = Tried(&begun, 10'000, 100);
+  ASSERT_GT(tried.size(), 3u);
+  EXPECT_EQ(std::vector<uint32_t>(tried.begin(), tried.begin() + 3),
+            (std::vector<uint32_t>{1, 1, 2}));
   EXPECT_EQ(tried.back(), 16u);
   for (size_t i = 1; i < tried.size(); ++i) EXPECT_LE(tried[i], 3 * tried[i - 1]);
+}
+
+// A step of 8 rows that takes 6 ms, where each more takes 0.6: guesses must be better than 80 % to
+// be worth that, which shows only beside steps without any.
+TEST(GrantDrafts, StepsWithoutGuessesAreMeasuredNowAndThen) {
+  StepTimes times;
+  uint32_t without = 0;
+  for (int step = 0; step < 2'000; ++step) {
+    std::vector<Draft> drafts(8, Of(15, 0.7f));
+    const uint32_t granted = GrantDrafts(drafts, 8, 56, kNoLimit, times);
+    if (granted == 0) ++without;
+    times.Observe(8 + granted, static_cast<TimeUs>(6'000 + 600 * granted));
+  }
+  EXPECT_GT(without, 1'980u);
+  without = 0;
+  for (int step = 0; step < 2'000; ++step) {
+    std::vector<Draft> drafts(8, Of(15, 0.95f));
+    const uint32_t granted = GrantDrafts(drafts, 8, 56, kNoLimit, times);
+    if (granted == 0) ++without;
+    times.Observe(8 + granted, static_cast<TimeUs>(6'000 + 600 * granted));
+  }
+  EXPECT_GE(without, 2'000u / 128);
+  EXPECT_LT(without, 40u);
 }
 
 TEST(StepTimes, OneDisturbedStepIsNoRule) {

@@ -9,6 +9,8 @@ namespace {
 
 constexpr double kSmoothing = 0.2;      // Weight of the newest step.
 constexpr uint64_t kFresh = 256;        // Averages renewed within so many steps do not drift,
+constexpr uint64_t kRenewed = 128;      // Known is what was measured within so many steps
+constexpr uint32_t kEnough = 3;         // and so many times.
 constexpr double kDrift = 1.0 / 512.0;  // others by this a step.
 constexpr double kRowShare = 0.1;       // What another row adds to a step of one, if unknown.
 constexpr double kMostSurprise = 2.0;   // A single step counts for at most so much more.
@@ -29,12 +31,18 @@ void StepTimes::Observe(uint32_t rows, TimeUs elapsed_us) {
   const bool fresh = average > 0.0 && step_count_ - measured_at_[rows] < kFresh;
   average = fresh ? average + kSmoothing * (elapsed - average) : elapsed;
   measured_ = true;
+  count_[rows] = std::min(count_[rows] + 1, kEnough);
   measured_at_[rows] = ++step_count_;
   for (uint32_t other = 1; other <= kMaxRows; ++other) {
     if (average_us_[other] == 0.0 || step_count_ - measured_at_[other] < kFresh) continue;
     const double assumed = average * ShapeOf(other) / ShapeOf(rows);
     average_us_[other] += kDrift * (assumed - average_us_[other]);
   }
+}
+
+bool StepTimes::Knows(uint32_t rows) const {
+  if (!measured_ || rows > kMaxRows) return true;
+  return count_[rows] == kEnough && step_count_ - measured_at_[rows] < kRenewed;
 }
 
 double StepTimes::Predict(uint32_t rows) const {

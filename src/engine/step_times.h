@@ -30,8 +30,13 @@ class StepTimes {
 
   bool measured() const { return measured_; }
 
+  // Whether Predict(rows) rests on several measurements, one of them not long ago. True where none
+  // can be awaited: above kMaxRows, and while there is no measurement at all.
+  bool Knows(uint32_t rows) const;
+
  private:
   std::array<double, kMaxRows + 1> average_us_{};     // By rows; 0: never measured.
+  std::array<uint32_t, kMaxRows + 1> count_{};        // By rows: measurements, up to kEnough.
   std::array<uint64_t, kMaxRows + 1> measured_at_{};  // By rows: the step that did so last.
   uint64_t step_count_ = 0;
   bool measured_ = false;
