@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "io/descriptor.h"
 
 namespace kvasir {
 namespace {
@@ -29,20 +30,6 @@ Status Trouble(std::string_view what, const std::string& path, int error) {
   if (error == EACCES || error == EPERM || error == EROFS) code = StatusCode::kPermissionDenied;
   return MakeStatus(code, fmt::format("{}: {}: {}", path, what, std::strerror(error)));
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 Status WriteAll(int fd, std::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "io/descriptor.h"
 
 namespace kvasir {
 namespace {
@@ -24,28 +25,14 @@ Status FromErrno(const std::string& path, int error) {
   return MakeStatus(code, fmt::format("{}: cannot open the file: {}", path, std::strerror(error)));
 }
 
-// Closes on every path; the mapping does not need the descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 }  // namespace
 
 StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   if (path.find('\0') != std::string::npos) {
     return InvalidArgument("a file name with a NUL character cannot be opened");
   }
-  // O_NONBLOCK: a named pipe without a writer must not hang the open; regular files ignore it.
+  // O_NONBLOCK: a named pipe without a writer must not hang the open; regular files ignore it. The
+  // mapping outlives the descriptor.
   const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return FromErrno(path, errno);
   struct stat status = {};

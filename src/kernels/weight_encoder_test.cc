@@ -9,25 +9,10 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "kernels/weight_rows_for_test.h"
 
 namespace kvasir {
 namespace {
-
-std::vector<std::byte> FromHex(const std::string& hex) {
-  std::vector<std::byte> bytes;
-  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
-    bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
-  }
-  return bytes;
-}
-
-WeightFormat FormatNamed(const std::string& name) {
-  for (int f = 0; f < kWeightFormatCount; ++f) {
-    if (TraitsOf(static_cast<WeightFormat>(f)).name == name) return static_cast<WeightFormat>(f);
-  }
-  ADD_FAILURE() << name;
-  return WeightFormat::kF32;
-}
 
 std::vector<float> RoundTrip(WeightFormat format, const std::vector<float>& values) {
   std::vector<std::byte> bytes(FileRowBytes(format, static_cast<uint32_t>(values.size())));

@@ -9,16 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "kernels/weight_rows_for_test.h"
+
 namespace kvasir {
 namespace {
-
-std::vector<std::byte> FromHex(const std::string& hex) {
-  std::vector<std::byte> bytes;
-  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
-    bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
-  }
-  return bytes;
-}
 
 // testdata/dequantize.txt comes from the gguf Python package (make_dequantize.py beside it).
 TEST(WeightFormat, DequantizesAsTheGgufPackageDoes) {
@@ -29,11 +23,7 @@ TEST(WeightFormat, DequantizesAsTheGgufPackageDoes) {
   while (file >> name >> blocks_hex >> values_hex) {
     SCOPED_TRACE(name);
     seen.push_back(name);
-    WeightFormat format = WeightFormat::kF32;
-    for (int f = 0; f < kWeightFormatCount; ++f) {
-      if (TraitsOf(static_cast<WeightFormat>(f)).name == name)
-        format = static_cast<WeightFormat>(f);
-    }
+    const WeightFormat format = FormatNamed(name);
     const std::vector<std::byte> blocks = FromHex(blocks_hex);
     const std::vector<std::byte> expected = FromHex(values_hex);
     std::vector<float> values(expected.size() / 4);
