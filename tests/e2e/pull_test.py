@@ -97,6 +97,62 @@ class Server:
         self.http.server_close()
 
 
+class TunnelProxy:
+    """Answers CONNECT with `answer(n)` (bytes) to the n-th connection and, if that is a 200, relays to `port`.
+
+    Up to `most(n)` bytes of what comes back; then it hangs up.
+    """
+
+    def __init__(self, port, answer=lambda n: b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\n",
+                 most=lambda n: 1 << 30):
+        self.target, self.answer, self.most = port, answer, most
+        self.seen = []  # The first lines.
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+
+    def serve(self, client):
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):  # Byte by byte: the rest is not ours.
+            byte = client.recv(1)
+            if not byte:
+                return client.close()
+            head += byte
+        n = len(self.seen)
+        self.seen.append(head.split(b"\r\n")[0].decode())
+        answer = self.answer(n)
+        client.sendall(answer)
+        if b" 200 " in answer:
+            with socket.create_connection(("127.0.0.1", self.target)) as server:
+                threading.Thread(target=self.pump, args=(client, server, 1 << 30), daemon=True).start()
+                self.pump(server, client, self.most(n))
+        try:
+            client.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        return client.close()
+
+    @staticmethod
+    def pump(source, sink, most):
+        try:
+            while most > 0 and (data := source.recv(min(most, 65536))):
+                sink.sendall(data)
+                most -= len(data)
+        except OSError:
+            pass
+
+    def close(self):
+        self.listener.close()
+
+
 class PullTest(ProgramTest):
     def setUp(self):
         self.folder = tempfile.mkdtemp()
@@ -414,14 +470,19 @@ class PullTest(ProgramTest):
             fcntl.flock(lock, fcntl.LOCK_EX)
         self.pulls(server.url())
 
-    def test_certificates(self):
+    def certificate_for(self, name):
+        """(certificate, key): files."""
         made = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, made)
         key, certificate = os.path.join(made, "key.pem"), os.path.join(made, "cert.pem")
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-                        "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
-                        "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
+                        "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext",
+                        f"subjectAltName=DNS:{name}", "-keyout", key, "-out", certificate],
                        check=True, capture_output=True)
+        return certificate, key
+
+    def test_certificates(self):
+        certificate, key = self.certificate_for("localhost")
         server = self.server(lambda h, n: h.serve(cut=5000 if n == 0 else None),
                              certificate=(certificate, key))
         self.refused(server.url(host="localhost"), "--retries", "5", code=2, says=["not trusted", "self-signed"])
@@ -437,6 +498,45 @@ class PullTest(ProgramTest):
         server.http.behaviour = lambda h, n: h.head(302, Location=plain.url(), Content_Length=0)
         self.refused(server.url(host="localhost"), code=2, says="from https to http", env=trusting)
         self.refused(f"https://localhost:{plain.port}/x.gguf", code=1, says="no TLS connection", env=trusting)
+
+    def test_a_tunnel_through_a_proxy(self):
+        # Only the proxy can find this host, so that nothing goes past it.
+        host = "models.invalid"
+        certificate, key = self.certificate_for(host)
+        server = self.server(lambda h, n: h.serve(), certificate=(certificate, key))
+        def tunnel(**kwargs):
+            proxy = TunnelProxy(server.port, **kwargs)
+            self.addCleanup(proxy.close)
+            self.tunnel_env = clean_environment(KVASIR_MODELS_DIR=self.folder, SSL_CERT_FILE=certificate,
+                                                https_proxy=f"http://127.0.0.1:{proxy.port}", no_proxy="example.org")
+            return proxy
+        ask = f"CONNECT {host}:{server.port} HTTP/1.1"
+
+        proxy = tunnel()
+        self.pulls(server.url(host=host), "--sha256", SUM, env=self.tunnel_env)
+        self.assertEqual(proxy.seen, [ask])
+        self.assertEqual([path for path, _ in server.seen], ["/model.gguf"])  # It does not know of the proxy.
+        self.assertEqual(server.seen[0][1]["Host"], f"{host}:{server.port}")
+        shutil.rmtree(self.folder)
+        # A tunnel that breaks: another one, from where the first one ended.
+        proxy = tunnel(most=lambda n: 100_000 if n == 0 else 1 << 30)
+        self.pulls(server.url(host=host), "--sha256", SUM, env=self.tunnel_env)
+        self.assertEqual(proxy.seen, [ask] * 2)
+        self.assertRegex(server.seen[-1][1]["Range"], r"bytes=\d{5}-")
+        shutil.rmtree(self.folder)
+        # The certificate must be that of the host, not of whoever sits behind the proxy.
+        tunnel()
+        self.refused(server.url(host="other.invalid"), code=2, says=["not trusted", "mismatch"], env=self.tunnel_env)
+        # What a proxy may say instead.
+        asked = len(server.seen)
+        for answer, says in [(b"HTTP/1.1 403 Not for you\r\n\r\n", "the proxy 127.0.0.1 answers HTTP/1.1 403 Not for you"),
+                             (b"HTTP/1.1 407 Who are you\r\n\r\n", "answers HTTP/1.1 407 Who are you"),
+                             (b"", "the proxy has hung up"), (b"HTTP/1.1 200", "the proxy has hung up"),
+                             (b"x" * 100_000, "the proxy does not speak HTTP")]:
+            with self.subTest(answer=answer[:20]):
+                tunnel(answer=lambda n, answer=answer: answer)
+                self.refused(server.url(host=host), "--retries", "0", code=1, says=says, env=self.tunnel_env)
+        self.assertEqual(len(server.seen), asked)
 
     def test_proxies(self):
         server = self.server(lambda h, n: h.serve())
