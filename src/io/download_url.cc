@@ -215,7 +215,8 @@ std::string SafeFileName(std::string_view wish, std::string_view ending) {
   if (!ends) name += ending;
   if (name.size() > kMaxFileName) {
     name.erase(0, name.size() - kMaxFileName);
-    while (name[0] == '.' || name[0] == '-') name.erase(0, 1);
+    while (name.size() > ending.size() && (name[0] == '.' || name[0] == '-')) name.erase(0, 1);
+    if (name.size() <= ending.size()) return {};
   }
   return name;
 }

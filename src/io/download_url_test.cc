@@ -107,6 +107,7 @@ TEST(DownloadUrl, NamesAreHarmless) {
   EXPECT_EQ(SafeFileName(".-. hidden", ".gguf"), "hidden.gguf");
   EXPECT_EQ(SafeFileName("a b\n\x01\xc3\xa4;$(x)", ".gguf"), "a_b_______x_.gguf");
   EXPECT_EQ(SafeFileName(".gguf", ".gguf"), "gguf.gguf");
+  EXPECT_EQ(SafeFileName("a" + std::string(500, '.'), ".gguf"), "");
   const std::string longest = SafeFileName(std::string(5000, 'x') + ".gguf", ".gguf");
   EXPECT_EQ(longest, std::string(kMaxFileName - 5, 'x') + ".gguf");
   EXPECT_EQ(FileNameOfUrl(*ParseUrl("http://h/a/b%2Fc%20d.gguf?e=/f"), ".gguf"), "c_d.gguf");
