@@ -175,9 +175,36 @@ uint32_t MakeSegments(const AttentionTile& tile, uint32_t base, const UnitMasks&
   return units;
 }
 
+// What row i's heads see of the chunk.
+Visible PlaceRow(const AttentionTile& tile, uint32_t i, uint32_t base, AttentionJob& job) {
+  const Visible visible = VisibleIn(tile, tile.rows[i], base);
+  for (uint32_t g = 0; g < tile.group; ++g) {
+    const uint32_t row = i * tile.group + g;
+    job.q[row] = tile.q[i] + size_t{g} * tile.head_dim;
+    job.begin[row] = static_cast<int>(visible.first);
+    job.end[row] = static_cast<int>(visible.last);
+  }
+  return visible;
+}
+
+// The rows of the chunk at `base` and their segments; returns how many units.
+uint32_t PlaceRows(const AttentionTile& tile, uint32_t base, AttentionJob& job) {
+  UnitMasks masks;
+  for (uint32_t i = 0; i < tile.row_count; ++i) {
+    const Visible visible = PlaceRow(tile, i, base, job);
+    const uint64_t bit = uint64_t{1} << i;
+    for (uint32_t unit = visible.first / kUnitTokens; unit * kUnitTokens < visible.last; ++unit) {
+      masks.seen[unit] |= bit;
+    }
+    if (i > 0) LinkRow(tile.rows[i], base, bit, masks);
+  }
+  if (IsStaged(tile.k_type)) PartOwnUnits(tile, base, masks);
+  return MakeSegments(tile, base, masks, job);
+}
+
 // The same for a single row, whose units need no search for runs.
-uint32_t MakeSegmentsOfRow(const AttentionTile& tile, uint32_t base, const Visible& visible,
-                           AttentionJob& job) {
+uint32_t PlaceSingleRow(const AttentionTile& tile, uint32_t base, AttentionJob& job) {
+  const Visible visible = PlaceRow(tile, 0, base, job);
   const AttentionRow& row = tile.rows[0];
   const UnitFinder finder(tile);
   const int begin = static_cast<int>(visible.first / kUnitTokens);
@@ -248,27 +275,8 @@ uint32_t AttendChunk(const AttentionTile& tile, uint32_t chunk, const AttentionS
   job.max = state.max;
   job.sum = state.sum;
   const uint32_t base = chunk * kChunkTokens;
-  const bool alone = tile.row_count == 1;
-  UnitMasks masks;
-  for (uint32_t i = 0; i < tile.row_count; ++i) {
-    const Visible visible = VisibleIn(tile, tile.rows[i], base);
-    for (uint32_t g = 0; g < tile.group; ++g) {
-      const uint32_t row = i * tile.group + g;
-      job.q[row] = tile.q[i] + size_t{g} * tile.head_dim;
-      job.begin[row] = static_cast<int>(visible.first);
-      job.end[row] = static_cast<int>(visible.last);
-    }
-    if (alone) continue;
-    const uint64_t bit = uint64_t{1} << i;
-    for (uint32_t unit = visible.first / kUnitTokens; unit * kUnitTokens < visible.last; ++unit) {
-      masks.seen[unit] |= bit;
-    }
-    if (i > 0) LinkRow(tile.rows[i], base, bit, masks);
-  }
-  if (!alone && IsStaged(tile.k_type)) PartOwnUnits(tile, base, masks);
   const uint32_t units =
-      alone ? MakeSegmentsOfRow(tile, base, VisibleIn(tile, tile.rows[0], base), job)
-            : MakeSegments(tile, base, masks, job);
+      tile.row_count == 1 ? PlaceSingleRow(tile, base, job) : PlaceRows(tile, base, job);
   ResolveAfter(next, job);
   ActiveAttention().chunk(job);
   return units;

@@ -540,8 +540,17 @@ void ClearOutputs(Work& work) {
 
 #include "kernels/attention_quantized.inl"
 
+// Fetches half of one of the next job's first K units. A little at a time wherever no tile runs:
+// memory would lie idle there, while more at once would keep the tiles' own loads waiting.
+inline void FetchAhead(const AttentionJob& job, int unit) {
+  const uint16_t* const k = job.after[unit];
+  if (k == nullptr || job.k_type != StoredType::kF16) return;
+  for (int i = 0; i < job.head_dim * 8; i += 32) __builtin_prefetch(k + i, 0, 2);
+}
+
 void Chunk(const AttentionJob& job) {
   Work work(job);
+  FetchAhead(job, 0);
   for (int r = 0; r < job.rows; ++r) work.p_row[r] = PRow(work, r);
   for (int r = 0; r < job.rows; ++r) {
     if (job.k_type == StoredType::kInt8) RoundQuery(work, r);
@@ -558,12 +567,15 @@ void Chunk(const AttentionJob& job) {
     }
   }
   CapScores(work);
+  FetchAhead(job, 1);
   FindMaxima(work);
   for (int r = 0; r < job.rows; ++r) {
+    if (r < 3) FetchAhead(job, 2 + r);
     job.v_type == StoredType::kF16 ? Soften(work, r) : SoftenRounded(work, r);
   }
   if (job.v_type == StoredType::kInt8) return ValuesInt<false>(work);
   if (job.v_type == StoredType::kInt4) return ValuesInt<true>(work);
+  FetchAhead(job, 5);
   ClearOutputs(work);
   for (int i = 0; i < job.segments; ++i) WeightedValues(work, job.segment[i]);
 }

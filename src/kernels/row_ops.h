@@ -25,7 +25,9 @@ void RmsNormReference(std::span<const float> x, std::span<const float> weight, f
 // Rotary position embedding, in place, of one head [n] (or of the part of it that turns) with the
 // cosines and sines [n / 2] of its position. kInterleaved rotates pairs (2i, 2i+1) (llama files),
 // kHalves (i, i + n/2) (NEOX). Source: Su et al. 2021, arXiv:2104.09864.
-enum class RopePairing : uint8_t { kInterleaved, kHalves };
+// A whole word, since Rope takes it on the stack: a byte stored into a word that is then loaded
+// would wait for every store before it.
+enum class RopePairing : uint32_t { kInterleaved, kHalves };
 void Rope(std::span<float> head, std::span<const float> cosine, std::span<const float> sine,
           RopePairing pairing);
 void RopeReference(std::span<double> head, std::span<const double> cosine,

@@ -250,7 +250,7 @@ void CpuStep::Program(int worker) {
   std::span<const float> branch_norm;
   for (uint32_t i = 0; i < layers.size(); ++i) {
     const LayerWeights& layer = layers[i];
-    const LayerKvPlace place = kv_places_[i];
+    const LayerKvPlace& place = kv_places_[i];
     Normalize(worker, StepPhase::kNorm, branch_norm, layer.attn_norm);
     const MatrixProduct qkv[] = {{&layer.q, q_, q_width(), Store::kAssign},
                                  {&layer.k, k_, kv_width(), Store::kAssign},

@@ -92,10 +92,10 @@ class CpuStep {
   MatrixProduct Residual(const PackedMatrix& matrix, bool normed) const;
 
   // cpu_step_attention.cc
-  void RotateAndStore(int worker, LayerKvPlace place, const LayerWeights& layer);
-  void AttendAll(int worker, LayerKvPlace place, const LayerWeights& layer);
-  AttentionTile TileOf(LayerKvPlace place, const AttentionPiece& piece) const;
-  void AttendPiece(int worker, LayerKvPlace place, const LayerWeights& layer,
+  void RotateAndStore(int worker, const LayerKvPlace& place, const LayerWeights& layer);
+  void AttendAll(int worker, const LayerKvPlace& place, const LayerWeights& layer);
+  AttentionTile TileOf(const LayerKvPlace& place, const AttentionPiece& piece) const;
+  void AttendPiece(int worker, const LayerKvPlace& place, const LayerWeights& layer,
                    const AttentionPiece& piece, const AttentionPiece* after);
   void MergeChunks(const AttentionTile& tile, const PlannedTile& planned, uint32_t kv_head) const;
   void PrepareHead(float* head, std::span<const float> bias, std::span<const float> norm,
@@ -104,12 +104,12 @@ class CpuStep {
   std::span<const float> HeadBias(std::span<const float> bias, uint32_t head) const {
     return bias.empty() ? bias : bias.subspan(size_t{head} * config_.head_dim, config_.head_dim);
   }
-  void StoreKv(int worker, LayerKvPlace place, const LayerWeights& layer, uint32_t row,
+  void StoreKv(int worker, const LayerKvPlace& place, const LayerWeights& layer, uint32_t row,
                uint32_t kv_head);
-  void StoreSequence(int worker, LayerKvPlace place, const LayerWeights& layer, uint32_t sequence,
-                     uint32_t kv_head);
+  void StoreSequence(int worker, const LayerKvPlace& place, const LayerWeights& layer,
+                     uint32_t sequence, uint32_t kv_head);
   // Pieces of attention store what they alone read; else that is a phase of its own.
-  bool pieces_store(LayerKvPlace place) const {
+  bool pieces_store(const LayerKvPlace& place) const {
     return plans_[place.group].one_tile_each() && !staging_.crosses();
   }
   void QuantizeAttended(const PlannedTile& planned, const AttentionPlan& plan, uint32_t kv_head);

@@ -22,8 +22,8 @@ void CpuStep::PrepareHead(float* head, std::span<const float> bias, std::span<co
 
 // K (after RoPE) and V of one head of batch row `row` to their units. Keys of a staged type wait
 // for the rest of theirs.
-void CpuStep::StoreKv(int worker, LayerKvPlace place, const LayerWeights& layer, uint32_t row,
-                      uint32_t kv_head) {
+void CpuStep::StoreKv(int worker, const LayerKvPlace& place, const LayerWeights& layer,
+                      uint32_t row, uint32_t kv_head) {
   const uint32_t dim = config_.head_dim;
   float* const k = Row(k_, row, kv_width()) + kv_head * dim;
   PrepareHead(k, HeadBias(layer.k_bias, kv_head), layer.k_norm, place.layer, row);
@@ -50,7 +50,7 @@ void CpuStep::StoreKv(int worker, LayerKvPlace place, const LayerWeights& layer,
 }
 
 // All rows of a sequence, where some of a unit's bytes hold several tokens: by one worker.
-void CpuStep::StoreSequence(int worker, LayerKvPlace place, const LayerWeights& layer,
+void CpuStep::StoreSequence(int worker, const LayerKvPlace& place, const LayerWeights& layer,
                             uint32_t sequence, uint32_t kv_head) {
   const KvHeadPlace head{place.group, place.slot, kv_head};
   uint32_t row = 0;
@@ -68,7 +68,7 @@ void CpuStep::StoreSequence(int worker, LayerKvPlace place, const LayerWeights& 
 // Units are a KV head of 16 rows, so that workers seldom write into the same cache lines of a
 // block. Nibbles share bytes, and quantizing a unit needs all of it: then KV is stored in units of
 // a KV head and a sequence, the first ones.
-void CpuStep::RotateAndStore(int worker, LayerKvPlace place, const LayerWeights& layer) {
+void CpuStep::RotateAndStore(int worker, const LayerKvPlace& place, const LayerWeights& layer) {
   const uint32_t heads = config_.kv_head_count;
   const uint32_t row_groups = (rows_ + kUnitTokens - 1) / kUnitTokens;
   const bool by_sequence = staging_.staged() || layout_.types.v == KvType::kInt4;
@@ -125,7 +125,7 @@ void CpuStep::QuantizeAttended(const PlannedTile& planned, const AttentionPlan& 
 }
 
 // The tile of a piece, but for its queries.
-AttentionTile CpuStep::TileOf(LayerKvPlace place, const AttentionPiece& piece) const {
+AttentionTile CpuStep::TileOf(const LayerKvPlace& place, const AttentionPiece& piece) const {
   const AttentionPlan& plan = plans_[place.group];
   const PlannedTile& planned = plan.tiles()[piece.tile];
   AttentionTile tile;
@@ -144,7 +144,7 @@ AttentionTile CpuStep::TileOf(LayerKvPlace place, const AttentionPiece& piece) c
   return tile;
 }
 
-void CpuStep::AttendPiece(int worker, LayerKvPlace place, const LayerWeights& layer,
+void CpuStep::AttendPiece(int worker, const LayerKvPlace& place, const LayerWeights& layer,
                           const AttentionPiece& piece, const AttentionPiece* after) {
   const AttentionPlan& plan = plans_[place.group];
   const PlannedTile& planned = plan.tiles()[piece.tile];
@@ -212,7 +212,7 @@ void CpuStep::AttendPiece(int worker, LayerKvPlace place, const LayerWeights& la
   if (heads_are_blocks_) QuantizeAttended(planned, plan, piece.kv_head);
 }
 
-void CpuStep::AttendAll(int worker, LayerKvPlace place, const LayerWeights& layer) {
+void CpuStep::AttendAll(int worker, const LayerKvPlace& place, const LayerWeights& layer) {
   const std::vector<AttentionPiece>& pieces = plans_[place.group].pieces();
   const uint32_t count = static_cast<uint32_t>(pieces.size());
   // Several pieces a claim, so that one's keys are fetched during the other; long ones one by one:
