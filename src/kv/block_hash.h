@@ -47,7 +47,7 @@ struct KvFormat {
   std::array<uint8_t, 32> model_digest{};  // SHA-256 of the model's tensor data.
   KvLayout layout;
   std::vector<KvRope> rope;        // [group_count]
-  uint32_t quantizer_version = 1;  // How K and V become the stored type.
+  uint32_t quantizer_version = 2;  // How K and V become the stored type.
   uint32_t numerics_version = 2;   // Raised when any kernel's rounding changes.
   std::string tenant_salt;         // Separates tenants; any bytes.
 };

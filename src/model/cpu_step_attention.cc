@@ -3,12 +3,24 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/head_spread.h"
 #include "kernels/row_ops.h"
 #include "model/cpu_step.h"
 
 namespace kvasir {
+namespace {
 
-// Bias, norm and RoPE of one head of batch row `row`, in place.
+// Sums of spread values become sums of the values.
+void SpreadSums(const AttentionTile& tile, float* const* out) {
+  for (uint32_t head = 0; head < tile.row_count * tile.group; ++head) {
+    SpreadHead({out[head / tile.group] + head % tile.group * tile.head_dim, tile.head_dim});
+  }
+}
+
+}  // namespace
+
+// Bias, norm and RoPE of one head of batch row `row`, in place; where keys are stored quantized, of
+// queries and keys alike, spread.
 void CpuStep::PrepareHead(float* head, std::span<const float> bias, std::span<const float> norm,
                           uint32_t layer, uint32_t row) const {
   const uint32_t half = config_.rope_dim / 2;
@@ -18,6 +30,7 @@ void CpuStep::PrepareHead(float* head, std::span<const float> bias, std::span<co
   const size_t at = (size_t{layer_rope_[layer]} * limits_.max_rows + row) * half;
   Rope(values.first(config_.rope_dim), {cosine_ + at, half}, {sine_ + at, half},
        config_.rope_pairing);
+  if (IsSpread(StoredTypeOf(layout_.types.k))) SpreadHead(values);
 }
 
 // K (after RoPE) and V of one head of batch row `row` to their units. Keys of a staged type wait
@@ -29,6 +42,7 @@ void CpuStep::StoreKv(int worker, const LayerKvPlace& place, const LayerWeights&
   PrepareHead(k, HeadBias(layer.k_bias, kv_head), layer.k_norm, place.layer, row);
   float* const v = Row(v_, row, kv_width()) + kv_head * dim;
   if (!layer.v_bias.empty()) Add({v, dim}, HeadBias(layer.v_bias, kv_head));
+  if (IsSpread(StoredTypeOf(layout_.types.v))) SpreadHead({v, dim});
   const BatchRowPlace& at = row_places_[row];
   std::byte* const block =
       batch_->sequences[at.sequence].blocks[place.group][at.position / layout_.block_tokens];
@@ -209,6 +223,7 @@ void CpuStep::AttendPiece(int worker, const LayerKvPlace& place, const LayerWeig
         StateAt(planned.state(piece.kv_head, planned.first_chunk), planned.row_count);
     FinishAttention(tile, total, out);
   }
+  if (IsSpread(tile.v_type)) SpreadSums(tile, out);
   if (heads_are_blocks_) QuantizeAttended(planned, plan, piece.kv_head);
 }
 
