@@ -38,9 +38,11 @@ inline constexpr uint32_t ScaleGroups(uint32_t head_dim) {
 // A K unit of this type is quantized when its 16 tokens are there.
 inline constexpr bool IsStaged(StoredType k_type) { return k_type == StoredType::kInt4; }
 
-// K (and the queries that meet it) and V of this type are spread (head_spread.h) by whoever writes
-// and reads them: the units below hold what they are given.
-inline constexpr bool IsSpread(StoredType type) { return type != StoredType::kF16; }
+// K (and the queries that meet it) or V of this type is spread (head_spread.h) by whoever writes
+// and reads it: the units below hold what they are given. int4 K has scales of its own for the
+// channels that are large, and spreading would only take that away.
+inline constexpr bool SpreadsK(StoredType k_type) { return k_type == StoredType::kInt8; }
+inline constexpr bool SpreadsV(StoredType v_type) { return v_type != StoredType::kF16; }
 
 // Bytes of values alone, then of whole units. REQUIRES: head_dim a multiple of 16.
 size_t ValueBytes(StoredType type, uint32_t head_dim);

@@ -19,8 +19,8 @@ void SpreadSums(const AttentionTile& tile, float* const* out) {
 
 }  // namespace
 
-// Bias, norm and RoPE of one head of batch row `row`, in place; where keys are stored quantized, of
-// queries and keys alike, spread.
+// Bias, norm and RoPE of one head of batch row `row`, in place; spread, of queries and keys alike,
+// where keys of the stored type are.
 void CpuStep::PrepareHead(float* head, std::span<const float> bias, std::span<const float> norm,
                           uint32_t layer, uint32_t row) const {
   const uint32_t half = config_.rope_dim / 2;
@@ -30,7 +30,7 @@ void CpuStep::PrepareHead(float* head, std::span<const float> bias, std::span<co
   const size_t at = (size_t{layer_rope_[layer]} * limits_.max_rows + row) * half;
   Rope(values.first(config_.rope_dim), {cosine_ + at, half}, {sine_ + at, half},
        config_.rope_pairing);
-  if (IsSpread(StoredTypeOf(layout_.types.k))) SpreadHead(values);
+  if (SpreadsK(StoredTypeOf(layout_.types.k))) SpreadHead(values);
 }
 
 // K (after RoPE) and V of one head of batch row `row` to their units. Keys of a staged type wait
@@ -42,7 +42,7 @@ void CpuStep::StoreKv(int worker, const LayerKvPlace& place, const LayerWeights&
   PrepareHead(k, HeadBias(layer.k_bias, kv_head), layer.k_norm, place.layer, row);
   float* const v = Row(v_, row, kv_width()) + kv_head * dim;
   if (!layer.v_bias.empty()) Add({v, dim}, HeadBias(layer.v_bias, kv_head));
-  if (IsSpread(StoredTypeOf(layout_.types.v))) SpreadHead({v, dim});
+  if (SpreadsV(StoredTypeOf(layout_.types.v))) SpreadHead({v, dim});
   const BatchRowPlace& at = row_places_[row];
   std::byte* const block =
       batch_->sequences[at.sequence].blocks[place.group][at.position / layout_.block_tokens];
@@ -223,7 +223,7 @@ void CpuStep::AttendPiece(int worker, const LayerKvPlace& place, const LayerWeig
         StateAt(planned.state(piece.kv_head, planned.first_chunk), planned.row_count);
     FinishAttention(tile, total, out);
   }
-  if (IsSpread(tile.v_type)) SpreadSums(tile, out);
+  if (SpreadsV(tile.v_type)) SpreadSums(tile, out);
   if (heads_are_blocks_) QuantizeAttended(planned, plan, piece.kv_head);
 }
 
