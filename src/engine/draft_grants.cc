@@ -8,7 +8,7 @@
 namespace kvasir {
 namespace {
 
-constexpr double kLeastGain = 1.03;    // Estimates are not exact: less than this is nothing.
+constexpr double kLeastGain = 1.08;  // Chances and times are estimates: less than this is nothing.
 constexpr double kMostStretch = 1.25;  // Of a step, with streams that gain nothing.
 constexpr double kLeastChance = 0.05;  // Worse guesses never pay.
 constexpr uint32_t kMostRows = StepTimes::kMaxRows;
