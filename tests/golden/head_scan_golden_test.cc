@@ -29,7 +29,8 @@ struct Largest {
 
 class Scanned {
  public:
-  explicit Scanned(const std::string& path) : team_(WorkerTeam::UsableCores()) {
+  explicit Scanned(const std::string& path, int workers = WorkerTeam::UsableCores())
+      : team_(workers) {
     file_ = *MappedFile::Open(path);
     gguf_.emplace(*GgufFile::Parse(file_.bytes()));
     config_ = *ReadModelConfig(*gguf_);
@@ -121,11 +122,12 @@ TEST_P(HeadScanGolden, TheLargestLogitIsTheHeadsOwn) {
   RecordProperty("positions", static_cast<int>(model.positions()));
 }
 
-// Counted, so it repeats: bytes of a greedy decode step, against those with the whole head.
+// Bytes of a greedy decode step, against those with the whole head. One worker: with several it
+// depends on who is faster how good a logit each knows of when it rules out others.
 TEST_P(HeadScanGolden, GreedyDecodingReadsLess) {
   const std::optional<std::string> path = GoldenModelPath(GetParam());
   if (!path) return;
-  Scanned model(*path);
+  Scanned model(*path, 1);
   const std::vector<TokenId> begin = {LoadGoldenRows(GetParam()).front().tokens.front()};
   ASSERT_NO_FATAL_FAILURE(model.Check(begin, 1, 100));
   EXPECT_LT(model.bytes_a_step(), 0.9 * static_cast<double>(model.weights().step_bytes()));
