@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench_load.h"
+#include "option_values.h"
 #include "output.h"
 #include "terminal.h"
 
@@ -52,9 +53,13 @@ StatusOr<Contestant> Prepare(LoadedModel& model, KvTypes types, const KvTypeLoad
 StatusOr<std::vector<KvTypes>> ParseKvTypeList(const std::string& text) {
   std::vector<KvTypes> all;
   for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    KV_ASSIGN_OR_RETURN(const KvTypes types, ParseKvTypes(text.substr(begin, end - begin)));
-    all.push_back(types);
+    const size_t end = std::min(text.find(';', begin), text.size());
+    const std::string_view item = std::string_view(text).substr(begin, end - begin);
+    const bool apart = item.find('=') != std::string_view::npos;
+    for (const std::string_view name : apart ? std::vector{item} : SplitList(item)) {
+      KV_ASSIGN_OR_RETURN(const KvTypes types, ParseKvTypes(name));
+      all.push_back(types);
+    }
     begin = end + 1;
   }
   return all;

@@ -29,7 +29,7 @@ struct KvTypeLoad {
   int rounds = 0;        // Types take turns within each; one more before them warms up.
 };
 
-// "f16,int8,int4": types that are alike for K and V.
+// "f16,int8,int4", and types that differ for K and V apart by semicolons: "f16;k=int8,v=int4".
 StatusOr<std::vector<KvTypes>> ParseKvTypeList(const std::string& text);
 std::string KvTypeListProblem(const std::string& text);
 

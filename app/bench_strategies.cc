@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/byte_size.h"
+#include "bench_kv_types.h"
 #include "bench_strategies_report.h"
 #include "command.h"
 #include "kernels/isa.h"
@@ -31,18 +32,6 @@ constexpr uint32_t kMostClients = 1024;
 constexpr uint32_t kMostTokens = 1'000'000;
 constexpr uint64_t kDefaultSeed = 1;
 
-std::vector<std::string> SplitList(const std::string& text) {
-  std::vector<std::string> items(1);
-  for (const char c : text) {
-    if (c == ';') {
-      items.emplace_back();
-    } else {
-      items.back() += c;
-    }
-  }
-  return items;
-}
-
 std::string StrategyNames() {
   std::string names;
   for (const KvStrategy strategy : AllKvStrategies()) {
@@ -54,9 +43,7 @@ std::string StrategyNames() {
 
 StatusOr<std::vector<KvStrategy>> ParseStrategies(const std::string& text) {
   std::vector<KvStrategy> strategies;
-  std::string name;
-  for (size_t begin = 0; begin <= text.size(); begin += name.size() + 1) {
-    name = text.substr(begin, text.find(',', begin) - begin);
+  for (const std::string_view name : SplitList(text)) {
     const std::optional<KvStrategy> strategy = KvStrategyFromName(name);
     if (!strategy.has_value()) {
       return InvalidArgument("strategy '{}' is unknown; use {}", name, StrategyNames());
@@ -69,25 +56,12 @@ StatusOr<std::vector<KvStrategy>> ParseStrategies(const std::string& text) {
   return strategies;
 }
 
-// "f16,int8", and "k=int8,v=int4" as one of several after a semicolon: "f16;k=int8,v=int4".
 StatusOr<std::vector<KvTypes>> ParseTypesList(const std::string& text) {
-  std::vector<std::string> names;
-  for (const std::string& item : SplitList(text)) {
-    if (item.find('=') != std::string::npos) {
-      names.push_back(item);
-      continue;
+  KV_ASSIGN_OR_RETURN(std::vector<KvTypes> all, ParseKvTypeList(text));
+  for (auto types = all.begin(); types != all.end(); ++types) {
+    if (std::find(all.begin(), types, *types) != types) {
+      return InvalidArgument("{} is named twice", KvTypesName(*types));
     }
-    for (size_t begin = 0; begin <= item.size(); begin += names.back().size() + 1) {
-      names.push_back(item.substr(begin, item.find(',', begin) - begin));
-    }
-  }
-  std::vector<KvTypes> all;
-  for (const std::string& name : names) {
-    KV_ASSIGN_OR_RETURN(const KvTypes types, ParseKvTypes(name));
-    if (std::find(all.begin(), all.end(), types) != all.end()) {
-      return InvalidArgument("{} is named twice", name);
-    }
-    all.push_back(types);
   }
   return all;
 }

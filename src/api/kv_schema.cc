@@ -120,6 +120,14 @@ std::optional<ApiError> ParseKvPrefixRequest(std::string_view body, const Schema
 std::optional<ApiError> ParseKvClearRequest(std::string_view body, std::string* model,
                                             std::string* cache_salt) {
   RequestFields fields(body.empty() ? "{}" : body);
+  // Who names a prefix means it alone, and must not lose the rest.
+  for (const char* name : {"messages", "prompt", "hash"}) {
+    if (!fields.Has(name)) continue;
+    fields.Fail(BadField(name,
+                         "'{}' cannot be given here: everything of this key and cache_salt is "
+                         "cleared that no request and no pin needs",
+                         name));
+  }
   fields.ReadString("model", kMaxNameBytes, model);
   fields.ReadString("cache_salt", kMaxNameBytes, cache_salt);
   return fields.error();

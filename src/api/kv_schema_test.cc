@@ -105,6 +105,11 @@ TEST(KvSchema, Clear) {
   EXPECT_EQ(salt, "s");
   EXPECT_EQ(model, "m");
   EXPECT_TRUE(ParseKvClearRequest("x", &model, &salt).has_value());
+  for (const std::string name : {"hash", "prompt", "messages"}) {
+    const auto error = ParseKvClearRequest("{\"" + name + "\": \"a\"}", &model, &salt);
+    ASSERT_TRUE(error.has_value()) << name;
+    EXPECT_EQ(error->param, name);
+  }
 }
 
 }  // namespace

@@ -53,7 +53,11 @@ StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& co
   const uint64_t block_room = bytes > tail_bytes ? bytes - tail_bytes : 0;
   const uint64_t blocks = std::min<uint64_t>(block_room / block_bytes, UINT32_MAX - 1);
   if (blocks < 1 + spare) {
-    const uint64_t least = (1 + spare) * block_bytes;
+    // For the context that was asked for: else what is advised would be refused next.
+    const bool any_context = options.context_tokens == 0;
+    const uint64_t least = (any_context ? 1 + spare : sequence_blocks) * block_bytes;
+    const std::string purpose =
+        any_context ? "" : fmt::format(" for a context of {} tokens", wanted_context);
     std::string fewer;  // Sequences, whose newest keys then leave room.
     if (tail_bytes > 0 && bytes > least) {
       const uint64_t fit = (bytes - least) / TailStore::SlotBytes(layout);
@@ -61,8 +65,9 @@ StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& co
         fewer = fmt::format(", or no more than {} sequences at a time (--max-batch)", fit);
     }
     return InvalidArgument(
-        "KV memory of {} bytes is too small; this model needs at least {}{}: give --kv-memory {}{}",
-        bytes, least + tail_bytes, tails, SizeForAtLeast(least + tail_bytes), fewer);
+        "KV memory of {} bytes is too small; this model needs at least {}{}{}: give --kv-memory "
+        "{}{}",
+        bytes, least + tail_bytes, tails, purpose, SizeForAtLeast(least + tail_bytes), fewer);
   }
   const uint64_t most_context = (blocks - spare) * block_tokens;
   if (options.context_tokens > most_context) {

@@ -150,6 +150,8 @@ class RunTest(ProgramTest):
         """The smallest size that it names works, and one K less does not."""
         for options, flag in [(["--kv-memory", "1K"], "--kv-memory"), (["--kv-memory", "1K", "--kv-type", "int4"], "--kv-memory"),
                               (["--kv-memory", "100K", "--kv-strategy", "static"], "--kv-memory"),
+                              (["--ctx", "1000", "--kv-memory", "1K"], "--kv-memory"),
+                              (["--ctx", "1000", "--kv-memory", "100K", "--kv-type", "int4"], "--kv-memory"),
                               (["--ctx", "1000", "--kv-memory", "4M"], "--kv-memory"), (["--ctx", "1000", "--kv-memory", "4M"], "--ctx"),
                               (["--ctx", "1000", "--kv-memory", "4M", "--kv-type", "int4"], "--ctx"),
                               (["--ctx", "1000", "--kv-memory", "4M", "--kv-strategy", "static"], "--ctx")]:
