@@ -56,7 +56,7 @@ StatusOr<std::vector<KvStrategy>> ParseStrategies(const std::string& text) {
   return strategies;
 }
 
-StatusOr<std::vector<KvTypes>> ParseTypesList(const std::string& text) {
+StatusOr<std::vector<KvTypes>> ParseDistinctKvTypes(const std::string& text) {
   KV_ASSIGN_OR_RETURN(std::vector<KvTypes> all, ParseKvTypeList(text));
   for (auto types = all.begin(); types != all.end(); ++types) {
     if (std::find(all.begin(), types, *types) != types) {
@@ -72,7 +72,7 @@ std::string ProblemOf(const StatusOr<T>& parsed) {
 }
 
 std::string StrategiesProblem(const std::string& text) { return ProblemOf(ParseStrategies(text)); }
-std::string TypesProblem(const std::string& text) { return ProblemOf(ParseTypesList(text)); }
+std::string TypesProblem(const std::string& text) { return ProblemOf(ParseDistinctKvTypes(text)); }
 
 std::string ScenarioProblem(const std::string& text) {
   if (StrategyScenarioNamed(text).has_value()) return {};
@@ -149,7 +149,7 @@ class BenchStrategiesCommand : public Command {
   StatusOr<int> Run() override {
     KV_ASSIGN_OR_RETURN(report_.budget_bytes, ParseByteSize(budget_));
     KV_ASSIGN_OR_RETURN(const std::vector<KvStrategy> strategies, ParseStrategies(strategies_));
-    KV_ASSIGN_OR_RETURN(const std::vector<KvTypes> types, ParseTypesList(kv_types_));
+    KV_ASSIGN_OR_RETURN(const std::vector<KvTypes> types, ParseDistinctKvTypes(kv_types_));
     KV_RETURN_IF_ERROR(CheckFlags(strategies));
     flags_.context_tokens = context_tokens_;
     OpenNeeds needs;
