@@ -43,7 +43,8 @@ std::optional<ApiError> JoinParts(const std::string& path, const Json& parts, st
                       at, type);
     }
     if (!IsString(parts[i], key)) {
-      return BadField(fmt::format("{}.{}", at, key), "{}.{} must be a string", at, key);
+      return BadField(fmt::format("{}.{}", at, key), "{}.{} {}; a string is expected", at, key,
+                      Absent(parts[i], key) ? "is missing" : "has the wrong type");
     }
     if (i > 0) out->push_back('\n');
     out->append(parts[i].at(key).get<std::string>());
@@ -114,7 +115,8 @@ std::optional<ApiError> NormalizeMessage(const std::string& path, bool developer
                                          Json* message) {
   if (!message->is_object()) return BadField(path, "{} must be an object", path);
   if (!IsString(*message, "role")) {
-    return BadField(path + ".role", "{}.role is missing; a string is expected", path);
+    return BadField(path + ".role", "{}.role {}; a string is expected", path,
+                    Absent(*message, "role") ? "is missing" : "has the wrong type");
   }
   const std::string role = message->at("role").get<std::string>();
   if (!KnownRole(role)) {

@@ -97,6 +97,26 @@ TEST(ChatMessages, ErrorsNameThePath) {
             "messages[0].tool_calls[0].function.arguments");
 }
 
+TEST(ChatMessages, MissingIsNotOfTheWrongType) {
+  const auto message_of = [](const std::string& messages) {
+    NormalizedMessages out;
+    const auto error = NormalizeMessages(messages, true, &out);
+    return error.has_value() ? error->message : "(ok)";
+  };
+  for (const char* absent : {R"([{"content":"x"}])", R"([{"role":null,"content":"x"}])"}) {
+    EXPECT_EQ(message_of(absent), "messages[0].role is missing; a string is expected");
+  }
+  for (const char* wrong : {"1", "true", "[]", "{}", "[\"user\"]"}) {
+    EXPECT_EQ(message_of(R"([{"role":)" + std::string(wrong) + R"(,"content":"x"}])"),
+              "messages[0].role has the wrong type; a string is expected");
+    EXPECT_EQ(message_of(R"([{"role":"user","content":[{"type":"text","text":)" +
+                         std::string(wrong) + "}]}]"),
+              "messages[0].content[0].text has the wrong type; a string is expected");
+  }
+  EXPECT_EQ(message_of(R"([{"role":"user","content":[{"type":"text"}]}])"),
+            "messages[0].content[0].text is missing; a string is expected");
+}
+
 TEST(ChatMessages, TellsWhatComesLast) {
   NormalizedMessages out;
   ASSERT_FALSE(NormalizeMessages(R"([{"role":"user","content":"a"},

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "api/sse.h"
+#include "base/counted.h"
 #include "text/utf8.h"
 
 namespace kvasir {
@@ -75,8 +76,9 @@ std::optional<ApiError> GenerationExchange::CheckLengths() const {
       return model_->TooLong(prompt.tokens.size(), completion, input_.where);
     }
     if (prompt.tokens.size() + parameters.sequence.min_new_tokens > context) {
-      return BadField("min_tokens", "'min_tokens' is {}, but the context has room for {} tokens",
-                      parameters.sequence.min_new_tokens, context - prompt.tokens.size());
+      return BadField("min_tokens", "'min_tokens' is {}, but the context has room for {}",
+                      parameters.sequence.min_new_tokens,
+                      Counted(context - prompt.tokens.size(), "token"));
     }
   }
   return std::nullopt;

@@ -9,6 +9,7 @@
 
 #include "api/handlers.h"
 #include "api/kv_schema.h"
+#include "base/counted.h"
 #include "engine/kv_query.h"
 #include "text/utf8.h"
 
@@ -174,9 +175,9 @@ std::optional<ApiError> FormatPin(const Pending& pending, const KvAnswer& answer
                      "Nothing of it is cached: send a request with this prompt first, then pin it");
     case KvPinOutcome::kOverLimit:
       return Refused(409, "pin_limit",
-                     fmt::format("Your pins may keep {} blocks together, half of what pins of "
+                     fmt::format("Your pins may keep {} together, half of what pins of "
                                  "other keys leave; this one has {}. Unpin something first",
-                                 pin.limit, pin.blocks));
+                                 Counted(pin.limit, "block"), pin.blocks));
     case KvPinOutcome::kTooMany:
       return Refused(409, "too_many_pins", "You have too many pins already; unpin one first");
     case KvPinOutcome::kUnsupported:

@@ -91,6 +91,9 @@ TEST(KvSchema, Prefixes) {
   EXPECT_EQ(ProblemOf(R"({"hash": 5})"), "hash");
   EXPECT_EQ(ProblemOf(R"({"prompt": ["a", "b"]})"), "prompt");
   EXPECT_EQ(ProblemOf(R"({"prompt": [100]})"), "prompt[0]");
+  KvPrefixRequest two;
+  EXPECT_EQ(ParseKvPrefixRequest(R"({"prompt": ["a", "b"]})", Context(), &two)->message,
+            "'prompt' must be one string or one array of token ids");
   EXPECT_EQ(ProblemOf(R"({"messages": []})"), "messages");
   EXPECT_EQ(ProblemOf(R"({"prompt": "x", "ttl_s": 0})"), "ttl_s");
   EXPECT_EQ(ProblemOf(R"({"prompt": "x", "ttl_s": 1e9})"), "ttl_s");

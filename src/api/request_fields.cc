@@ -322,9 +322,13 @@ bool RequestFields::ReadPrompts(std::string_view name, uint32_t vocab_size, size
       value->is_string() || (value->is_array() && !value->empty() && value->front().is_number());
   const Json list = one ? Json::array({*value}) : *value;
   if (!list.is_array() || list.empty() || list.size() > max_count) {
-    Fail(BadField(name,
-                  "'{}' must be a string, an array of token ids, or an array of 1 to {} of those",
-                  name, max_count));
+    if (max_count == 1) {
+      Fail(BadField(name, "'{}' must be one string or one array of token ids", name));
+    } else {
+      Fail(BadField(name,
+                    "'{}' must be a string, an array of token ids, or an array of 1 to {} of those",
+                    name, max_count));
+    }
     return false;
   }
   std::vector<PromptInput> prompts(list.size());

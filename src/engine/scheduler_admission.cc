@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/counted.h"
 #include "engine/scheduler.h"
 #include "engine/scheduler_state.h"
 
@@ -13,10 +14,10 @@ Status Scheduler::CheckPlaces(const GenerateRequest& request) {
   const size_t all_places = size_t{options_.max_queue} + options_.max_batch;
   if (own > all_places) {
     return InvalidArgument(
-        "n = {} for {} prompt{} makes {} sequences, more than the {} that this server takes at a "
+        "n = {} for {} makes {} sequences, more than the {} that this server takes at a "
         "time (--max-batch {} and --max-queue {}); ask for fewer in one request",
-        request.choice_count, own / request.choice_count, own == request.choice_count ? "" : "s",
-        own, all_places, options_.max_batch, options_.max_queue);
+        request.choice_count, Counted(own / request.choice_count, "prompt"), own, all_places,
+        options_.max_batch, options_.max_queue);
   }
   const RequestId group = request.group.value_or(request.id);
   size_t waiting = 0, running = 0;  // Of others.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/counted.h"
 
 namespace kvasir {
 namespace {
@@ -17,9 +18,9 @@ Status CheckPrompt(std::span<const TokenId> prompt, uint32_t vocab_size, uint32_
     }
   }
   if (prompt.size() >= context_tokens) {
-    return InvalidArgument(
-        "the prompt has {} tokens, the context of {} tokens has room for at most {}", prompt.size(),
-        context_tokens, context_tokens - 1);
+    return InvalidArgument("the prompt has {}, the context of {} has room for at most {}",
+                           Counted(prompt.size(), "token"), Counted(context_tokens, "token"),
+                           context_tokens - 1);
   }
   return OkStatus();
 }

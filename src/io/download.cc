@@ -50,10 +50,7 @@ class Downloader {
     KV_ASSIGN_OR_RETURN(const uint64_t part_bytes, target_->OpenPart());
     if (!options_.force) {
       KV_ASSIGN_OR_RETURN(const bool there, AlreadyThere());
-      if (there) {
-        target_->Tidy();
-        return DownloadResult{target_->path(), *target_->FinishedBytes(), true};
-      }
+      if (there) return DownloadResult{target_->path(), *target_->FinishedBytes(), true};
     }
     DownloadPlan::Options plan = options_.plan;
     plan.length_needed = options_.sha256.empty();
@@ -62,10 +59,7 @@ class Downloader {
     resumed_at_ = plan_->received();
     if (resumed_at_ > 0) Note(fmt::format("going on at byte {}", resumed_at_));
     const Status status = Fetch();
-    if (!status.ok()) {
-      target_->Tidy();
-      return Explained(status);
-    }
+    if (!status.ok()) return Explained(status);
     KV_RETURN_IF_ERROR(Verify());
     KV_RETURN_IF_ERROR(target_->Finish(plan_->record()));
     return DownloadResult{target_->path(), plan_->received(), false};

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/counted.h"
 
 namespace kvasir {
 namespace {
@@ -322,10 +323,10 @@ DownloadVerdict DownloadPlan::OnEnd(const Status& transport) {
                          : Fail(InvalidArgument("{}: the file is empty", url_.Shown()));
   }
   if (received_ < *end_) {
-    return Retry(
-        MakeStatus(StatusCode::kUnavailable, fmt::format("{}: the answer ended {} bytes early",
-                                                         url_.Shown(), *end_ - received_)),
-        {});
+    return Retry(MakeStatus(StatusCode::kUnavailable,
+                            fmt::format("{}: the answer ended {} early", url_.Shown(),
+                                        Counted(*end_ - received_, "byte"))),
+                 {});
   }
   if (received_ == record_.length.value_or(received_)) {
     return {Kind::kDone, received_, {}, OkStatus()};

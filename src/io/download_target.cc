@@ -75,6 +75,8 @@ std::optional<DownloadRecord> ReadRecord(const std::string& path) {
 }  // namespace
 
 DownloadTarget::~DownloadTarget() {
+  struct stat status = {};
+  if (part_ >= 0 && fstat(part_, &status) == 0 && status.st_size == 0) Discard();
   if (part_ >= 0) close(part_);
   if (lock_ < 0) return;
   unlink((path_ + ".lock").c_str());  // While it is held: see TryLock.
@@ -184,11 +186,6 @@ void DownloadTarget::Discard() {
   part_ = -1;
   unlink((path_ + ".part").c_str());
   unlink((path_ + std::string(kPartOrigin)).c_str());
-}
-
-void DownloadTarget::Tidy() {
-  struct stat status = {};
-  if (part_ >= 0 && fstat(part_, &status) == 0 && status.st_size == 0) Discard();
 }
 
 StatusOr<std::string> Sha256OfFile(const std::string& path,

@@ -27,7 +27,7 @@ class DownloadTarget {
  public:
   DownloadTarget(const std::string& folder, const std::string& name)
       : path_(folder + "/" + name), folder_(folder) {}
-  ~DownloadTarget();
+  ~DownloadTarget();  // However it ends, no empty part is left behind.
   DownloadTarget(const DownloadTarget&) = delete;
   DownloadTarget& operator=(const DownloadTarget&) = delete;
 
@@ -55,8 +55,6 @@ class DownloadTarget {
   Status Finish(const DownloadRecord& record);
   // Removes the part and its record.
   void Discard();
-  // Leaves no empty part behind. For ends without success.
-  void Tidy();
 
  private:
   const std::string path_;

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/counted.h"
 #include "model/quoted_text.h"
 
 namespace kvasir {
@@ -53,8 +54,8 @@ Status NotGguf(std::span<const std::byte> file) {
   const std::string_view head(reinterpret_cast<const char*>(file.data()),
                               std::min(file.size(), kSniffedBytes));
   if (std::string_view("GGUF").substr(0, head.size()) == head) {
-    return InvalidArgument("not a GGUF model: the file ends inside the magic, after {} bytes",
-                           head.size());
+    return InvalidArgument("not a GGUF model: the file ends inside the magic, after {}",
+                           Counted(head.size(), "byte"));
   }
   for (const Signature& signature : kSignatures) {
     if (head.substr(0, signature.start.size()) == signature.start) {

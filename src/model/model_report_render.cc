@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "base/counted.h"
 #include "model/model_report.h"
 
 namespace kvasir {
@@ -115,8 +116,9 @@ void AddConfig(const ModelConfig& config, Lines& lines) {
   for (const auto& [kind, count] : LayerKinds(config)) {
     const auto& [window, base, factor] = kind;
     const std::string sees = window == 0 ? "full attention" : fmt::format("window of {}", window);
-    lines.Add("attention", fmt::format("{} layers: {}, RoPE base {:.10g} ({}){}", count, sees, base,
-                                       NameOf(config.rope_pairing), RopeText(config, factor)));
+    lines.Add("attention",
+              fmt::format("{}: {}, RoPE base {:.10g} ({}){}", Counted(count, "layer"), sees, base,
+                          NameOf(config.rope_pairing), RopeText(config, factor)));
   }
   if (config.attention_cap != 0.0 || config.logit_cap != 0.0) {
     lines.Add("soft caps", fmt::format("scores {:g}, logits {:g} (0: none)", config.attention_cap,
@@ -284,9 +286,9 @@ std::string RenderText(const ModelReport& report) {
                           Grouped(report.tensor_bytes), Grouped(report.parameter_count)));
   }
   for (const FormatTotal& total : report.formats) {
-    lines.Add(fmt::format("  {}", TraitsOf(total.format).name),
-              fmt::format("{} tensor{}, {} bytes", total.tensor_count,
-                          total.tensor_count == 1 ? "" : "s", Grouped(total.bytes)));
+    lines.Add(
+        fmt::format("  {}", TraitsOf(total.format).name),
+        fmt::format("{}, {} bytes", Counted(total.tensor_count, "tensor"), Grouped(total.bytes)));
   }
   if (report.config.has_value()) AddConfig(*report.config, lines);
   if (report.tokenizer.has_value()) AddTokenizer(*report.tokenizer, lines);

@@ -206,11 +206,13 @@ class PullTest(ProgramTest):
         self.assertEqual(len(server.seen), 1)
         wrong = self.fails("pull", server.url(), "--sha256", "0" * 64, "--quiet", env=self.env,
                            says=[SUM, "0" * 64, "--force"])
+        self.assertEqual(sorted(os.listdir(self.folder)), ["model.gguf", "model.gguf.origin"])
         self.assertNotIn("fetching", wrong)
         self.pulls(server.url(), "--force")
         self.assertEqual(len(server.seen), 2)
         # The same name from elsewhere is not taken for it, nor overwritten.
         self.fails("pull", server.url("/x/model.gguf"), env=self.env, says="--name")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["model.gguf", "model.gguf.origin"])
         self.assertTrue(self.content() == BODY)
 
     def test_names(self):
