@@ -4,10 +4,13 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/counted.h"
 #include "command.h"
 #include "kv/cache_replay.h"
 #include "option_values.h"
@@ -74,6 +77,23 @@ std::string PoliciesProblem(const std::string& text) {
   return parsed.ok() ? std::string() : std::string(MessageOf(parsed.status()));
 }
 
+// Ids of any size become numbers in order of appearance: there are fewer of them than bytes in a
+// trace, so that they fit.
+RequestTrace BlocksOf(std::span<const TraceEntry> entries) {
+  RequestTrace trace;
+  std::unordered_map<uint64_t, TokenId> numbers;
+  std::vector<TokenId> ids;
+  for (const TraceEntry& entry : entries) {
+    ids.clear();
+    for (const uint64_t block : entry.blocks) {
+      const TokenId next{static_cast<int32_t>(numbers.size())};
+      ids.push_back(numbers.try_emplace(block, next).first->second);
+    }
+    trace.Add(ids);
+  }
+  return trace;
+}
+
 struct Row {
   std::string policy;
   uint64_t capacity = 0;
@@ -111,13 +131,22 @@ class BenchEvictCommand : public Command {
         .Type("BLOCKS")
         .Range(1, 1e9)
         .ShowDefault();
+    options.Add("--trace-block", &trace_block_, "Tokens that one of its hash_ids stands for")
+        .Type("N")
+        .Range(1, 1'000'000)
+        .ShowDefault();
     options.AddFlag("--json", &json_, "Print one JSON object");
   }
 
   StatusOr<int> Run() override {
     KV_ASSIGN_OR_RETURN(const std::vector<uint64_t> capacities, ParseCapacities(capacities_));
     KV_ASSIGN_OR_RETURN(const std::vector<NamedPolicy> policies, ParsePolicies(policies_));
-    KV_ASSIGN_OR_RETURN(const RequestTrace trace, ReadTraceFile(trace_));
+    KV_ASSIGN_OR_RETURN(const std::vector<TraceEntry> entries,
+                        ReadTraceFile(trace_, trace_block_, TraceNeeds::kBlocks));
+    const RequestTrace trace = BlocksOf(entries);
+    if (trace.block_count() == 0) {
+      return InvalidArgument("{}: no request with a block in it", InputName(trace_));
+    }
     CatchInterrupts();
     std::vector<Row> rows;
     {
@@ -172,8 +201,9 @@ class BenchEvictCommand : public Command {
   }
 
   void PrintTable(const RequestTrace& trace, const std::vector<Row>& rows) const {
-    PrintOut("{}: {} requests, {} block references, {} different blocks\n", InputName(trace_),
-             trace.request_count(), trace.reference_count(), trace.block_count());
+    PrintOut("{}: {}, {}, {}\n", InputName(trace_), Counted(trace.request_count(), "request"),
+             Counted(trace.reference_count(), "block reference"),
+             Counted(trace.block_count(), "different block"));
     PrintOut("\n{:>10}  {:<9}{:>10}{:>15}\n", "capacity", "policy", "hit rate", "compute saved");
     uint64_t before = 0;
     for (const Row& row : rows) {
@@ -183,7 +213,8 @@ class BenchEvictCommand : public Command {
                100.0 * row.result.hit_rate(), 100.0 * row.result.compute_saved());
       const KvEviction& eviction = row.result.eviction;
       if (eviction.policy == KvEvict::kAdaptive) {
-        PrintOut("  {} rules, {} switches", KvEvictName(eviction.ruling), eviction.switches);
+        PrintOut("  {} rules, {}", KvEvictName(eviction.ruling),
+                 Counted(eviction.switches, "switch", "switches"));
       }
       PrintOut("\n");
     }
@@ -193,6 +224,7 @@ class BenchEvictCommand : public Command {
   std::string capacities_ = "5859,inf";
   std::string policies_ = "lru,lfu,gdsf,s3fifo,adaptive";
   int double_depth_ = 48;
+  uint32_t trace_block_ = 512;
   bool json_ = false;
 };
 

@@ -18,7 +18,6 @@
 #include "output.h"
 #include "report_file.h"
 #include "terminal.h"
-#include "text_input.h"
 
 namespace kvasir {
 namespace {
@@ -217,8 +216,7 @@ class BenchServeCommand : public Command {
       return InvalidArgument("--vs-model needs --vs-url");
     }
     if (replay) {
-      KV_ASSIGN_OR_RETURN(const std::string text, ReadText(*trace_));
-      KV_ASSIGN_OR_RETURN(auto trace, ParseTrace(text, InputName(*trace_), trace_block_));
+      KV_ASSIGN_OR_RETURN(auto trace, ReadTraceFile(*trace_, trace_block_, TraceNeeds::kAll));
       plan.trace = std::make_shared<const std::vector<TraceEntry>>(std::move(trace));
     }
     plan.seed = seed_.value_or(1);

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "load_text.h"
 
 namespace kvasir {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr struct {
   LoadScenario scenario;
@@ -23,45 +20,6 @@ constexpr struct {
 // Streams of CommonWords: disjoint ranges, so that no two texts meant to differ begin alike.
 constexpr uint64_t kPrefixStream = uint64_t{1} << 62;
 constexpr uint64_t kTurnStream = uint64_t{1} << 61;  // Plus the turn's number; replay: plus the id.
-
-constexpr uint64_t kMostTokens = 10'000'000;  // Of one request in a trace.
-
-// A whole number in [0, most], or nullopt.
-std::optional<uint64_t> Count(const Json& object, const char* key, uint64_t most) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number_unsigned()) return std::nullopt;
-  const uint64_t value = found->get<uint64_t>();
-  if (value > most) return std::nullopt;
-  return value;
-}
-
-// What is wrong with a line; empty: nothing.
-std::string ParseEntry(const std::string_view line, uint32_t block_tokens, TraceEntry* out) {
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return "not a JSON object";
-  const auto timestamp = json.find("timestamp");
-  if (timestamp == json.end() || !timestamp->is_number()) return "timestamp must be a number";
-  out->start_s = timestamp->get<double>() / 1000.0;
-  if (!std::isfinite(out->start_s)) return "timestamp must be finite";
-  const std::optional<uint64_t> input = Count(json, "input_length", kMostTokens);
-  const std::optional<uint64_t> output = Count(json, "output_length", kMostTokens);
-  if (!input.has_value() || *input == 0) return "input_length must be a count of tokens";
-  if (!output.has_value()) return "output_length must be a count of tokens";
-  out->input_tokens = static_cast<uint32_t>(*input);
-  out->output_tokens = static_cast<uint32_t>(*output);
-  const auto ids = json.find("hash_ids");
-  if (ids == json.end() || !ids->is_array()) return "hash_ids must be a list";
-  for (const Json& id : *ids) {
-    if (!id.is_number_unsigned()) return "hash_ids must hold whole numbers";
-    out->blocks.push_back(id.get<uint64_t>());
-  }
-  const uint64_t want = (*input + block_tokens - 1) / block_tokens;
-  if (out->blocks.size() != want) {
-    return fmt::format("{} hash_ids for {} tokens in blocks of {}, want {} (--trace-block)",
-                       out->blocks.size(), *input, block_tokens, want);
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -77,28 +35,6 @@ std::string_view NameOf(LoadScenario scenario) {
     if (entry.scenario == scenario) return entry.name;
   }
   return "?";
-}
-
-StatusOr<std::vector<TraceEntry>> ParseTrace(std::string_view text, const std::string& path,
-                                             uint32_t block_tokens) {
-  std::vector<TraceEntry> trace;
-  for (size_t line_number = 1; !text.empty(); ++line_number) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    TraceEntry entry;
-    const std::string problem = ParseEntry(line, block_tokens, &entry);
-    if (!problem.empty()) return InvalidArgument("{}:{}: {}", path, line_number, problem);
-    trace.push_back(std::move(entry));
-  }
-  if (trace.empty()) return InvalidArgument("{}: no request in it", path);
-  // Equal times keep the file's order.
-  std::stable_sort(trace.begin(), trace.end(),
-                   [](const TraceEntry& a, const TraceEntry& b) { return a.start_s < b.start_s; });
-  const double first_s = trace.front().start_s;
-  for (TraceEntry& entry : trace) entry.start_s -= first_s;
-  return trace;
 }
 
 LoadPlan::LoadPlan(Options options)

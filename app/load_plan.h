@@ -4,7 +4,6 @@
 // load. It knows nothing about the servers' answers; a conversation's later turns are asked after
 // the earlier ones were answered, by whoever runs the plan.
 // Thread: one at a time.
-// Source: the trace's format is that of kvcache-ai/Mooncake (Qin et al., FAST'25).
 #ifndef KVASIR_APP_LOAD_PLAN_H_
 #define KVASIR_APP_LOAD_PLAN_H_
 
@@ -16,7 +15,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "base/status.h"
+#include "trace_file.h"
 
 namespace kvasir {
 
@@ -25,19 +24,6 @@ enum class LoadScenario : uint8_t { kShared, kChat, kUnique, kReplay };
 // nullopt for a name that is none.
 std::optional<LoadScenario> LoadScenarioNamed(std::string_view name);
 std::string_view NameOf(LoadScenario scenario);
-
-struct TraceEntry {
-  double start_s = 0.0;  // Since the first entry.
-  uint32_t input_tokens = 0;
-  uint32_t output_tokens = 0;
-  std::vector<uint64_t> blocks;  // Equal ids: equal text up to the block's end.
-};
-
-// One JSON object a line: timestamp (ms), input_length, output_length (tokens), hash_ids (one for
-// each `block_tokens` of the input, the last possibly partial). kInvalidArgument names path and
-// line.
-StatusOr<std::vector<TraceEntry>> ParseTrace(std::string_view text, const std::string& path,
-                                             uint32_t block_tokens);
 
 struct LoadTurn {
   std::string text;

@@ -211,18 +211,30 @@ class UsageTest(ProgramTest):
     def test_bad_traces_are_named_by_line(self):
         good = {"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}
         cases = {
-            "not a JSON object": "[]", "timestamp": json.dumps({**good, "timestamp": "now"}),
-            "input_length": json.dumps({**good, "input_length": 0}),
-            "output_length": json.dumps({**good, "output_length": -1}),
-            "want 2": json.dumps({**good, "hash_ids": [1]}),
-            "whole numbers": json.dumps({**good, "hash_ids": [1, "2"]}),
+            "must be an object, is array": "[]", "not JSON": "{",
+            '"timestamp" must be a number, is string': json.dumps({**good, "timestamp": "now"}),
+            '"input_length" must be a count of tokens from 1 to 10000000, is 0': json.dumps({**good, "input_length": 0}),
+            '"output_length" must be a count of tokens from 0 to 10000000, is -1': json.dumps({**good, "output_length": -1}),
+            '"output_length" must be a count of tokens from 0 to 10000000, is null': json.dumps({**good, "output_length": None}),
+            "1 hash_id for 600 tokens in blocks of 512, want 2 (--trace-block)": json.dumps({**good, "hash_ids": [1]}),
+            "hash_ids[1] must be a whole number": json.dumps({**good, "hash_ids": [1, "2"]}),
+            "hash_ids[0] must be a whole number": json.dumps({**good, "hash_ids": [-1, 2]}),
+            '"hash_ids" must be an array, is number': json.dumps({**good, "hash_ids": 5}),
+            'has no "hash_ids"': json.dumps({k: v for k, v in good.items() if k != "hash_ids"}),
         }
-        for says, line in cases.items():
-            with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        # Only for who follows times and lengths.
+        absent = {f'has no "{key}"': json.dumps({k: v for k, v in good.items() if k != key})
+                  for key in ("timestamp", "input_length", "output_length")}
+        for says, line in {**cases, **absent}.items():
+            with self.subTest(says=says), tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
                 file.write(json.dumps(good) + "\n\n" + line + "\n")
                 file.flush()
                 self.fails("bench", "serve", "--url", "http://127.0.0.1:9", "--scenario", "replay",
                            "--trace", file.name, says=[says, f"{file.name}:3:"])
+                if says in absent:
+                    self.works("bench", "evict", "--trace", file.name)
+                else:  # One trace is right for both, or for neither.
+                    self.fails("bench", "evict", "--trace", file.name, says=[says, f"{file.name}:3:"])
         self.fails("bench", "serve", "--url", "http://127.0.0.1:9", "--scenario", "replay", "--trace", "/nonexistent",
                    says="/nonexistent")
 
