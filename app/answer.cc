@@ -1,8 +1,10 @@
 #include "answer.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
+#include "base/counted.h"
 #include "engine/generation.h"
 #include "terminal.h"
 
@@ -12,12 +14,27 @@ std::string Answer::Summary() const {
   // One token has no rate of its own; the time to it stands in.
   double rate = decode_tok_s();
   if (rate == 0.0 && prompt_s > 0.0) rate = static_cast<double>(tokens.size()) / prompt_s;
-  std::string summary = fmt::format("{} prompt tokens ({} reused), {} generated, {:.1f} tokens/s",
-                                    prompt_tokens, cached_tokens, tokens.size(), rate);
+  std::string summary =
+      fmt::format("{} ({} reused), {} generated, {:.1f} tokens/s",
+                  Counted(prompt_tokens, "prompt token"), cached_tokens, tokens.size(), rate);
   if (draft_tokens > 0) {
-    summary += fmt::format(", {} of {} guesses right", accepted_draft_tokens, draft_tokens);
+    summary += fmt::format(", {} of {} right", accepted_draft_tokens,
+                           Counted(draft_tokens, "guess", "guesses"));
   }
   return summary;
+}
+
+std::string FullContextNote(const LoadedModel& model, const Answer& answer,
+                            uint32_t max_new_tokens) {
+  const uint64_t context = model.context_tokens();
+  const bool full = answer.prompt_tokens + answer.tokens.size() >= context;
+  if (answer.finish != FinishReason::kLength || !full) return {};
+  if (answer.tokens.size() >= max_new_tokens) return {};
+  // Twice as much, where nobody said how long it should be.
+  uint64_t wanted = std::min<uint64_t>(2 * context, model.config().context_length);
+  if (max_new_tokens != UINT32_MAX) wanted = uint64_t{answer.prompt_tokens} + max_new_tokens;
+  return fmt::format("the context of {} is full: {}", context,
+                     model.AdviceFor(std::max(wanted, context + 1)));
 }
 
 StatusOr<Answer> GenerateAnswer(LoadedModel& model, std::vector<TokenId> prompt,

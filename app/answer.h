@@ -40,6 +40,11 @@ struct Answer {
   std::string Summary() const;
 };
 
+// When the context ended the answer: that it did, and what to do for one of `max_new_tokens`
+// (UINT32_MAX: no wish was told), as a part of a sentence. Else empty.
+std::string FullContextNote(const LoadedModel& model, const Answer& answer,
+                            uint32_t max_new_tokens);
+
 // `show` is called with each piece of text as it comes. Ends early, with kCancelled, when
 // Interrupted() is set (terminal.h); that is left set.
 StatusOr<Answer> GenerateAnswer(LoadedModel& model, std::vector<TokenId> prompt,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "bench_load.h"
 #include "option_values.h"
 #include "output.h"
@@ -73,10 +74,11 @@ std::string KvTypeListProblem(const std::string& text) {
 StatusOr<std::vector<KvTypeSpeed>> CompareKvTypes(LoadedModel& model,
                                                   std::span<const KvTypes> types,
                                                   const KvTypeLoad& load) {
-  const uint32_t decoded = load.steps * static_cast<uint32_t>(load.rounds + 1);
+  const uint64_t decoded = uint64_t{load.steps} * static_cast<uint64_t>(load.rounds + 1);
   if (load.context + decoded > model.config().context_length) {
-    return InvalidArgument("--context {} and {} decoded tokens are more than the model's {}",
-                           load.context, decoded, model.config().context_length);
+    return InvalidArgument(
+        "--context {} and {} decoded tokens are more than the model's {}: lower it, -n {} or -r {}",
+        load.context, decoded, model.config().context_length, load.steps, load.rounds);
   }
   std::vector<Contestant> contestants;
   for (const KvTypes one : types) {
@@ -122,9 +124,10 @@ void PrintKvTypeSpeeds(std::span<const KvTypeSpeed> speeds, const KvTypeLoad& lo
              50.0 * speed.gain.spread);
   }
   PrintOut(
-      "\none sequence behind {} tokens; medians of {} rounds of {} steps, the types by turns. All\n"
+      "\none sequence behind {}; medians of {} of {}, the types by turns. All\n"
       "but the first {} tokens are copies of those, each block in memory of its own.\n",
-      load.context, load.rounds, load.steps - 1, kComputed);
+      Counted(load.context, "token"), Counted(load.rounds, "round"),
+      Counted(load.steps - 1, "step"), kComputed);
 }
 
 std::string KvTypeSpeedsJson(std::span<const KvTypeSpeed> speeds, const KvTypeLoad& load) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/counted.h"
 #include "bench_kv_types.h"
 #include "bench_load.h"
 #include "command.h"
@@ -92,9 +93,7 @@ class BenchModelCommand : public Command {
     if (largest > kMaxBatch) return InvalidArgument("-b: at most {} sequences", kMaxBatch);
     OpenNeeds needs;
     needs.max_sequences = largest;
-    needs.context_tokens = std::max(prefill_depth_ + prefill_tokens_,
-                                    shared_prefix_ + context_ + decode_steps_ * repeats_) +
-                           1;
+    KV_RETURN_IF_ERROR(AskForContext(&needs));
     KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, needs));
     LoadedModel& model = *opened.model;
     KV_ASSIGN_OR_RETURN(limits_, MeasureMachineLimits(model.team(), model.weights().step_bytes()));
@@ -110,6 +109,30 @@ class BenchModelCommand : public Command {
 
  private:
   static constexpr uint32_t kMaxBatch = 512;
+
+  // The context that the measurements need, and which options ask for that much.
+  Status AskForContext(OpenNeeds* needs) const {
+    const uint64_t prefill = uint64_t{prefill_depth_} + prefill_tokens_;
+    const uint64_t decode = uint64_t{shared_prefix_} + context_ +
+                            uint64_t{decode_steps_} * static_cast<uint64_t>(repeats_);
+    std::string advice;
+    if (prefill >= decode) {
+      advice = fmt::format("lower -p {}", prefill_tokens_);
+      if (prefill_depth_ > 0) advice += fmt::format(" or --prefill-depth {}", prefill_depth_);
+    } else {
+      advice = "lower ";
+      if (shared_prefix_ > 0) advice += fmt::format("--shared-prefix {}, ", shared_prefix_);
+      advice += fmt::format("--context {}, -n {} or -r {}", context_, decode_steps_, repeats_);
+    }
+    const uint64_t tokens = std::max(prefill, decode) + 1;
+    if (tokens > kMaxContext) {
+      return InvalidArgument("a context of {} tokens is more than any model's {}; {}", tokens,
+                             kMaxContext, advice);
+    }
+    needs->context_tokens = static_cast<uint32_t>(tokens);
+    needs->context_advice = advice;
+    return OkStatus();
+  }
 
   StatusOr<int> RunKvTypes() const {
     if (decode_steps_ < 2) return InvalidArgument("-n: --kv-types needs at least 2 steps");
@@ -292,8 +315,8 @@ class BenchModelCommand : public Command {
 
   void PrintTable(LoadedModel& model, const PrefillResult& prefill,
                   const std::vector<DecodeResult>& decode) const {
-    PrintOut("{}  {} threads, {}, medians of {}\n", flags_.path, model.team().worker_count(),
-             IsaName(ActiveIsa()), repeats_);
+    PrintOut("{}  {}, {}, medians of {}\n", flags_.path,
+             Counted(model.team().worker_count(), "thread"), IsaName(ActiveIsa()), repeats_);
     PrintOut("limits   memory {:.1f} GB/s, int8 {:.0f} GMAC/s, fp32 {:.0f} GMAC/s\n\n",
              limits_.read_gb_s, limits_.int8_gmac_s, limits_.fp32_gmac_s);
     constexpr const char* kRow =
@@ -308,8 +331,8 @@ class BenchModelCommand : public Command {
                100.0 * Share(row.gb_s, limits_.read_gb_s), row.gmac_s,
                100.0 * Share(row.gmac_s, limits_.int8_gmac_s));
     }
-    PrintOut("\nprefill: tokens in the prompt; decode: sequences a step, {} tokens each before\n",
-             context_);
+    PrintOut("\nprefill: tokens in the prompt; decode: sequences a step, {} each before\n",
+             Counted(context_, "token"));
     if (breakdown_) PrintBreakdown(decode, prefill);
   }
 

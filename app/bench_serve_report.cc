@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/counted.h"
 #include "output.h"
 
 namespace kvasir {
@@ -168,7 +169,7 @@ double MetricRatio(const BenchMetric& metric, const BenchServeReport& report) {
 std::string DescribeLoad(const BenchServeReport& report) {
   const LoadPlan::Options& plan = report.plan;
   std::string text(NameOf(plan.scenario));
-  text += plan.requests.has_value() ? fmt::format(": {} requests", *plan.requests) : ": requests";
+  text += plan.requests.has_value() ? ": " + Counted(*plan.requests, "request") : ": requests";
   if (report.pace.duration_s > 0.0) text += fmt::format(" for {:g} s", report.pace.duration_s);
   if (!report.pace.open) {
     text += fmt::format(", {} at once", report.pace.concurrency);
@@ -184,8 +185,8 @@ std::string DescribeLoad(const BenchServeReport& report) {
     if (plan.scenario != LoadScenario::kUnique && plan.prefix_tokens > 0) {
       text += fmt::format("{} common + ", plan.prefix_tokens);
     }
-    text += fmt::format("{} own tokens, {} out", plan.tail_tokens, plan.output_tokens);
-    if (plan.scenario == LoadScenario::kChat) text += fmt::format(", {} turns", plan.turns);
+    text += fmt::format("{}, {} out", Counted(plan.tail_tokens, "own token"), plan.output_tokens);
+    if (plan.scenario == LoadScenario::kChat) text += ", " + Counted(plan.turns, "turn");
   }
   const size_t rounds = report.servers.empty() ? 0 : report.servers[0].rounds.size();
   if (rounds > 1) text += fmt::format(", {} rounds", rounds);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/byte_size.h"
+#include "base/counted.h"
 #include "bench_kv_types.h"
 #include "bench_strategies_report.h"
 #include "command.h"
@@ -148,6 +149,7 @@ class BenchStrategiesCommand : public Command {
 
   StatusOr<int> Run() override {
     KV_ASSIGN_OR_RETURN(report_.budget_bytes, ParseByteSize(budget_));
+    KV_RETURN_IF_ERROR(CheckMachineHolds("--budget", budget_, report_.budget_bytes));
     KV_ASSIGN_OR_RETURN(const std::vector<KvStrategy> strategies, ParseStrategies(strategies_));
     KV_ASSIGN_OR_RETURN(const std::vector<KvTypes> types, ParseDistinctKvTypes(kv_types_));
     KV_RETURN_IF_ERROR(CheckFlags(strategies));
@@ -261,8 +263,9 @@ class BenchStrategiesCommand : public Command {
     report_.load = ScriptedLoad::Make(load, model.text().tokenizer());
     report_.started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
     report_.model = flags_.path;
-    report_.machine = fmt::format("{}, {} threads, {}", CpuName(), model.team().worker_count(),
-                                  IsaName(ActiveIsa()));
+    report_.machine =
+        fmt::format("{}, {}, {}", CpuName(), Counted(model.team().worker_count(), "thread"),
+                    IsaName(ActiveIsa()));
     report_.context_tokens = context_tokens_;
     report_.block_tokens = model.kv().layout().block_tokens;
     report_.prefill_rows = prefill_rows_;
@@ -276,10 +279,9 @@ class BenchStrategiesCommand : public Command {
   void SayLength() const {
     if (!IsTerminal(STDERR_FILENO)) return;
     PrintError(
-        "{} runs of {} requests: {} prompt and {} answer tokens each; the first one shows how long "
-        "it takes\n",
-        run_count(), report_.load.request_count, report_.load.prompt_tokens,
-        report_.load.output_tokens);
+        "{} of {}: {} prompt and {} answer tokens each; the first one shows how long it takes\n",
+        Counted(run_count(), "run"), Counted(report_.load.request_count, "request"),
+        report_.load.prompt_tokens, report_.load.output_tokens);
   }
 
   void RunOne(LoadedModel& model, StrategyRow* row) {

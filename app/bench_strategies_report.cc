@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/counted.h"
 #include "output.h"
 
 namespace kvasir {
@@ -290,27 +291,28 @@ std::string FormatMetric(const StrategyMetric& metric, const StrategyRow& row) {
 
 std::string DescribeLoad(const StrategiesReport& report) {
   const ScriptedLoad::Options& load = report.load.options;
-  std::string text = fmt::format("{}: {} requests of {} clients, each ", NameOf(load.scenario),
-                                 load.requests, load.clients);
+  std::string text =
+      fmt::format("{}: {} of {}, each ", NameOf(load.scenario), Counted(load.requests, "request"),
+                  Counted(load.clients, "client"));
   if (load.scenario != StrategyScenario::kUnique && load.prefix_tokens > 0) {
     text += fmt::format("{} common + ", load.prefix_tokens);
   }
-  text += fmt::format("about {} own tokens", load.tail_tokens);
+  text += fmt::format("about {}", Counted(load.tail_tokens, "own token"));
   if (load.scenario == StrategyScenario::kMixed) {
     text += fmt::format(" (one in four: {}; common ones in every other)",
                         load.tail_tokens * ScriptedLoad::kLongTimes);
   }
   text += fmt::format(", about {} out", load.output_tokens);
-  if (load.scenario == StrategyScenario::kChat) text += fmt::format(", {} turns", load.turns);
+  if (load.scenario == StrategyScenario::kChat) text += ", " + Counted(load.turns, "turn");
   return text + fmt::format("; seed {}", load.seed);
 }
 
 std::string DescribeMemory(const StrategiesReport& report) {
   return fmt::format(
-      "{:g} MiB of KV, context {} tokens, blocks of {}, at most {} prompt rows beside answers, "
+      "{:g} MiB of KV, context {} tokens, blocks of {}, at most {} beside answers, "
       "evicts {}{}",
       static_cast<double>(report.budget_bytes) / kMiB, report.context_tokens, report.block_tokens,
-      report.prefill_rows, KvEvictName(report.evict),
+      Counted(report.prefill_rows, "prompt row"), KvEvictName(report.evict),
       report.rounds == 1 ? std::string()
                          : fmt::format("; the median of {} rounds in turn", report.rounds));
 }
@@ -336,8 +338,8 @@ std::vector<std::string> DescribeCompany(const StrategiesReport& report) {
       }
       const bool all = other.running.peak >= report.load.options.clients;
       lines.push_back(fmt::format(
-          "{}: paged holds {:.0f} requests at once, static {:.0f}: {}{:.2f} x",
-          KvTypesName(one.types), other.running.peak, one.running.peak,
+          "{}: paged holds {} at once, static {:.0f}: {}{:.2f} x", KvTypesName(one.types),
+          Counted(static_cast<uint64_t>(other.running.peak), "request"), one.running.peak,
           all ? "all there are, at least " : "", other.running.peak / one.running.peak));
     }
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "answer.h"
+#include "base/counted.h"
 #include "chat_prompt.h"
 #include "command.h"
 #include "line_reader.h"
@@ -76,8 +77,9 @@ class Conversation {
     KV_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, prompt_.Encode(messages));
     const uint32_t context = model_.context_tokens();
     if (tokens.size() >= context) {
-      return InvalidArgument("the conversation has {} tokens, the context {}; /reset starts over",
-                             tokens.size(), context);
+      return InvalidArgument(
+          "the conversation has {} tokens, there is room for {}; /reset starts over; or {}",
+          tokens.size(), context, model_.AdviceFor(tokens.size() + 1));
     }
     KV_ASSIGN_OR_RETURN(const Answer answer, GenerateAnswer(model_, std::move(tokens), options_,
                                                             speculate_, [](auto piece) {
@@ -88,9 +90,8 @@ class Conversation {
     std::string note = answer.Summary();
     if (answer.finish == FinishReason::kCancelled) note += ", stopped";
     if (answer.finish == FinishReason::kLength) {
-      note += answer.prompt_tokens + answer.tokens.size() >= context
-                  ? ", the context is full: /reset starts over"
-                  : ", cut at the length limit";
+      const std::string full = FullContextNote(model_, answer, options_.max_new_tokens);
+      note += full.empty() ? ", cut at the length limit" : ", " + full + "; /reset starts over";
     }
     Note("[" + note + "]");
     messages.push_back({"assistant", answer.text});
@@ -160,9 +161,9 @@ class ChatCommand : public Command {
     CatchInterrupts(SecondInterrupt::kIsIgnored);
     LineReader reader("> ", HistoryPath());
     if (reader.is_terminal()) {
-      Note(fmt::format("{}, {} tokens of context. /help lists the commands.",
+      Note(fmt::format("{}, {} of context. /help lists the commands.",
                        model.config().name.empty() ? flags_.path : model.config().name,
-                       model.context_tokens()));
+                       Counted(model.context_tokens(), "token")));
     }
     while (const std::optional<std::string> line = ReadMessage(reader)) {
       if (line->empty()) continue;
@@ -223,9 +224,9 @@ class ChatCommand : public Command {
         return true;
       }
       const Status saved = conversation.Save(argument);
-      Note(saved.ok()
-               ? fmt::format("[{} messages saved to {}]", conversation.message_count(), argument)
-               : fmt::format("kvasir: {}", MessageOf(saved)));
+      Note(saved.ok() ? fmt::format("[{} saved to {}]",
+                                    Counted(conversation.message_count(), "message"), argument)
+                      : fmt::format("kvasir: {}", MessageOf(saved)));
     } else {
       Note(fmt::format("kvasir: {} is no command; /help lists them", name));
     }

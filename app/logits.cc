@@ -122,6 +122,7 @@ class LogitsCommand : public Command {
     OpenNeeds needs;
     needs.max_logits_rows = kLogitsRows;
     needs.context_tokens = static_cast<uint32_t>(tokens.size());
+    needs.context_advice = "give fewer --tokens";
     KV_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags_, needs));
     LoadedModel& model = *opened.model;
     KV_RETURN_IF_ERROR(CheckFits(tokens, model.config()));

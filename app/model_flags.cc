@@ -32,6 +32,14 @@ std::optional<uint64_t> AvailableMemoryBytes() {
   return std::nullopt;
 }
 
+uint64_t MemoryBytes() {
+  return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE));
+}
+
+// Weights and scratch want the other half.
+uint64_t HalfOfAvailable() { return AvailableMemoryBytes().value_or(MemoryBytes()) / 2; }
+
 std::string KvEvictProblem(const std::string& text) {
   if (KvEvictFromName(text).has_value()) return {};
   return "must be lru, lfu, gdsf, s3fifo or adaptive, is " + text;
@@ -56,6 +64,7 @@ StatusOr<LoadedModelOptions> LoadOptions(const ModelFlags& flags, const OpenNeed
   LoadedModelOptions options;
   KV_ASSIGN_OR_RETURN(options.thread_count, ApplyMachineFlags(flags));
   options.context_tokens = std::max(flags.context_tokens, needs.context_tokens);
+  if (needs.context_tokens > flags.context_tokens) options.context_advice = needs.context_advice;
   const std::optional<KvStrategy> strategy = KvStrategyFromName(flags.kv_strategy);
   if (strategy.has_value())
     options.kv_strategy = *strategy;  // The option's check has seen to that.
@@ -72,25 +81,23 @@ StatusOr<LoadedModelOptions> LoadOptions(const ModelFlags& flags, const OpenNeed
   // The option's check has seen that it is one.
   options.kv_evict = KvEvictFromName(flags.kv_evict).value_or(options.kv_evict);
   KV_ASSIGN_OR_RETURN(options.kv_types, ParseKvTypes(flags.kv_type));
-  const uint64_t memory = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-                          static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE));
-  // Weights and scratch want the other half.
-  const uint64_t half_of_available = AvailableMemoryBytes().value_or(memory) / 2;
   if (!flags.kv_memory.empty()) {
     KV_ASSIGN_OR_RETURN(options.kv_bytes, ParseByteSize(flags.kv_memory));
-    // The system would grant it now, and kill the program when it is used.
-    if (options.kv_bytes > memory) {
-      return InvalidArgument(
-          "--kv-memory {} is more than the {} MiB of this machine; {}M, half of what is free, "
-          "leaves room for the rest",
-          flags.kv_memory, memory >> 20, std::max<uint64_t>(1, half_of_available >> 20));
-    }
+    KV_RETURN_IF_ERROR(CheckMachineHolds("--kv-memory", flags.kv_memory, options.kv_bytes));
   }
-  options.kv_bytes_cap = half_of_available;
+  options.kv_bytes_cap = HalfOfAvailable();
   return options;
 }
 
 }  // namespace
+
+Status CheckMachineHolds(const char* flag, const std::string& text, uint64_t bytes) {
+  if (bytes <= MemoryBytes()) return OkStatus();
+  return InvalidArgument(
+      "{} {} is more than the {} MiB of this machine; {}M, half of what is free, leaves room for "
+      "the rest",
+      flag, text, MemoryBytes() >> 20, std::max<uint64_t>(1, HalfOfAvailable() >> 20));
+}
 
 void ModelFlags::Register(Options& options) {
   AddModelPath(options, &path, &models_dir);

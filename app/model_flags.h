@@ -43,7 +43,12 @@ struct OpenNeeds {
   uint32_t max_logits_rows = 1;
   uint32_t max_rows = StepLimits().max_rows;  // Of one step.
   uint32_t context_tokens = 0;                // At least; 0: what flags and model say.
+  std::string context_advice;                 // What to change when those cannot be had.
 };
+
+// Refuses `flag` with the value `text` when that much memory is more than this machine has: the
+// system would grant it now, and kill the program when it is used.
+Status CheckMachineHolds(const char* flag, const std::string& text, uint64_t bytes);
 
 // Maps and loads the model, with a progress bar on a terminal's standard error when that takes over
 // a second. Errors are prefixed with the file's name.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/counted.h"
 #include "command.h"
 #include "model_flags.h"
 #include "model_path.h"
@@ -101,8 +102,8 @@ class PerplexityCommand : public Command {
       // Nothing foretells the first token where there is no BOS; a spread needs two.
       const size_t least = model.tokenizer().adds_bos() ? 2 : 3;
       if (text.tokens.size() < least) {
-        return InvalidArgument("{}: is too short: {} tokens, at least {} are needed", text.name,
-                               text.tokens.size(), least);
+        return InvalidArgument("{}: is too short: {}, at least {} are needed", text.name,
+                               Counted(text.tokens.size(), "token"), least);
       }
       texts.push_back(std::move(text));
     }

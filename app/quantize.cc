@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.h"
 #include "base/worker_team.h"
 #include "command.h"
 #include "engine/perplexity.h"
@@ -296,8 +297,8 @@ class QuantizeCommand : public Command {
     options.add_bos = false;  // Every window gets its own.
     const std::vector<TokenId> tokens = tokenizer.Encode(text, options);
     if (tokens.size() < 3) {
-      return InvalidArgument("{}: is too short: {} tokens, at least 3 are needed",
-                             InputName(check_), tokens.size());
+      return InvalidArgument("{}: is too short: {}, at least 3 are needed", InputName(check_),
+                             Counted(tokens.size(), "token"));
     }
     const std::optional<TokenId> bos = tokenizer.adds_bos() ? tokenizer.bos() : std::nullopt;
     PerplexityMeter meter({{&model.runner(), &model.kv()}}, model.team());

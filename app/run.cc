@@ -88,7 +88,8 @@ class RunCommand : public Command {
       PrintJson(answer, options.sampling.seed);
     } else {
       PrintOut("\n");
-      PrintError("{}\n", answer.Summary());
+      const std::string full = FullContextNote(model, answer, options.max_new_tokens);
+      PrintError("{}{}{}\n", answer.Summary(), full.empty() ? "" : ", cut: ", full);
     }
     return answer.finish == FinishReason::kCancelled ? kExitInterrupted : kExitOk;
   }

@@ -19,7 +19,9 @@
 
 #include "adapt_log.h"
 #include "api/service.h"
+#include "base/byte_size.h"
 #include "base/clock.h"
+#include "base/counted.h"
 #include "chat_prompt.h"
 #include "command.h"
 #include "engine/engine_client.h"
@@ -55,8 +57,8 @@ std::string KvPlaces(LoadedModel& model, KvStrategy strategy) {
   if (strategy != KvStrategy::kStatic) return std::string(KvStrategyName(strategy));
   const uint32_t block_tokens = kv.layout().block_tokens;
   const uint32_t region = (model.context_tokens() + block_tokens - 1) / block_tokens;
-  return fmt::format("static: {} slots of {} tokens", kv.block_count(0) / region,
-                     model.context_tokens());
+  return fmt::format("static: {} of {}", Counted(kv.block_count(0) / region, "slot"),
+                     Counted(model.context_tokens(), "token"));
 }
 
 std::string OnOffProblem(const std::string& text) {
@@ -410,14 +412,27 @@ class ServeCommand : public Command {
     return OkStatus();
   }
 
+  // A server that refuses what its model could answer must say so before the first request.
+  void WarnOfShortContext(const LoadedModel& model) const {
+    if (!model.memory_limits_context()) return;
+    PrintError(
+        "kvasir: warning: the KV memory ({}) holds sequences of {}; longer requests are refused. "
+        "For "
+        "all of the model's context {}; --ctx {} says that this is enough\n",
+        flags_.kv_memory.empty() ? "half of what was free" : "--kv-memory " + flags_.kv_memory,
+        Counted(model.context_tokens(), "token"), model.AdviceFor(model.config().context_length),
+        model.context_tokens());
+  }
+
   void SayReady(const Serving& serving, const HttpServer& server) const {
     LoadedModel& model = *serving.opened.model;
+    WarnOfShortContext(model);
     Say(fmt::format(
-        "kvasir: ready on http://{} (context {} tokens, KV memory {} MiB of {}, {} bytes a token, "
-        "{}; {} threads)",
-        server.address(), model.context_tokens(), model.kv().usage().total >> 20,
+        "kvasir: ready on http://{} (context {}, KV memory {} of {}, {} bytes a token, {}; {})",
+        server.address(), Counted(model.context_tokens(), "token"), ShownBytes(model.kv_bytes()),
         KvTypesName(model.kv().layout().types), model.kv().layout().bytes_per_token(),
-        KvPlaces(model, *KvStrategyFromName(flags_.kv_strategy)), model.team().worker_count()));
+        KvPlaces(model, *KvStrategyFromName(flags_.kv_strategy)),
+        Counted(model.team().worker_count(), "thread")));
     const bool chat = serving.served->chat_template.has_value();
     const bool keys = !api_keys_.empty() || !api_key_file_.empty();
     Say(fmt::format("try it:\n  curl http://{}/v1/{} -H 'Content-Type: application/json'{} -d '{}'",

@@ -5,7 +5,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/byte_size.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "engine/draft_grants.h"
 #include "engine/propose_draft.h"
 
@@ -18,12 +20,11 @@ StatusOr<std::unique_ptr<Generation>> Generation::Start(LoadedModel& model,
                                                         std::vector<TokenId> prompt,
                                                         SequenceOptions options,
                                                         Speculation speculate) {
-  if (model.memory_limits_context() && prompt.size() >= model.context_tokens()) {
+  if (prompt.size() >= model.context_tokens()) {
     return InvalidArgument(
-        "the prompt has {} tokens, the KV memory holds sequences of {} (the model's context is "
-        "{}): "
-        "it needs more memory, or a smaller KV type",
-        prompt.size(), model.context_tokens(), model.config().context_length);
+        "the prompt has {}, {} for {} with the answer: {}", Counted(prompt.size(), "token"),
+        model.memory_limits_context() ? "the KV memory has room" : "the context has room",
+        model.context_tokens(), model.AdviceFor(prompt.size() + 1));
   }
   KV_ASSIGN_OR_RETURN(
       std::unique_ptr<Sequence> sequence,
@@ -85,8 +86,8 @@ StatusOr<std::string_view> Generation::Step() {
   draft_.count = 0;
   if (decodes && speculate_ != Speculation::kOff) PlanDraft();
   if (!kv.Reserve(id_, rows + draft_.count)) {
-    return ResourceExhausted("the KV memory is full at {} tokens; give more with --kv-memory",
-                             kv.computed(id_));
+    return ResourceExhausted("the KV memory of {} is full at {}; give more with --kv-memory",
+                             ShownBytes(model_.kv_bytes()), Counted(kv.computed(id_), "token"));
   }
   BatchSequence& row = batch_.sequences.front();
   row.tokens = chunk.tokens;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/byte_size.h"
+#include "base/counted.h"
 #include "base/huge_buffer.h"
 
 namespace kvasir {
@@ -22,6 +23,10 @@ uint64_t BlockBytesOfAllGroups(const KvLayout& layout) {
   return bytes;
 }
 
+// One block more than the tokens need: a sequence that starts inside a cached block copies it.
+// Static slots share nothing.
+uint64_t SpareBlocks(KvStrategy strategy) { return strategy == KvStrategy::kStatic ? 0 : 1; }
+
 struct KvSize {
   uint32_t blocks = 0;  // In each group.
   uint32_t context_tokens = 0;
@@ -30,16 +35,17 @@ struct KvSize {
 StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& config,
                         const KvLayout& layout) {
   if (options.context_tokens > config.context_length) {
-    return InvalidArgument("a context of {} tokens is more than the model's {}; give --ctx {}",
-                           options.context_tokens, config.context_length, config.context_length);
+    return InvalidArgument("a context of {} tokens is more than the model's {}; {}",
+                           options.context_tokens, config.context_length,
+                           options.context_advice.empty()
+                               ? fmt::format("give --ctx {}", config.context_length)
+                               : options.context_advice);
   }
   const uint64_t wanted_context =
       options.context_tokens == 0 ? config.context_length : options.context_tokens;
   const uint64_t block_bytes = BlockBytesOfAllGroups(layout);
   const uint64_t block_tokens = layout.block_tokens;
-  // One block more than the tokens need: a sequence that starts inside a cached block copies it.
-  // Static slots share nothing.
-  const uint64_t spare = options.kv_strategy == KvStrategy::kStatic ? 0 : 1;
+  const uint64_t spare = SpareBlocks(options.kv_strategy);
   const uint64_t sequence_blocks = (wanted_context + block_tokens - 1) / block_tokens + spare;
   const uint64_t wanted_blocks = sequence_blocks * options.max_sequences;
   const uint64_t tail_bytes = TailStore::SlotBytes(layout) * options.max_sequences;
@@ -48,8 +54,8 @@ StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& co
                                                           options.kv_bytes_cap);
   const std::string tails = tail_bytes == 0
                                 ? std::string()
-                                : fmt::format(" ({} of them for the newest keys of {} sequences)",
-                                              tail_bytes, options.max_sequences);
+                                : fmt::format(" ({} of them for the newest keys of {})", tail_bytes,
+                                              Counted(options.max_sequences, "sequence"));
   const uint64_t block_room = bytes > tail_bytes ? bytes - tail_bytes : 0;
   const uint64_t blocks = std::min<uint64_t>(block_room / block_bytes, UINT32_MAX - 1);
   if (blocks < 1 + spare) {
@@ -62,7 +68,8 @@ StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& co
     if (tail_bytes > 0 && bytes > least) {
       const uint64_t fit = (bytes - least) / TailStore::SlotBytes(layout);
       if (fit > 0)
-        fewer = fmt::format(", or no more than {} sequences at a time (--max-batch)", fit);
+        fewer =
+            fmt::format(", or no more than {} at a time (--max-batch)", Counted(fit, "sequence"));
     }
     return InvalidArgument(
         "KV memory of {} bytes is too small; this model needs at least {}{}{}: give --kv-memory "
@@ -74,8 +81,10 @@ StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& co
     const uint64_t needed = sequence_blocks * block_bytes + tail_bytes;
     return InvalidArgument(
         "a context of {} tokens needs {} bytes of KV memory{}, there are {}: give --kv-memory {} "
-        "or --ctx {}",
-        options.context_tokens, needed, tails, bytes, SizeForAtLeast(needed), most_context);
+        "or {}",
+        options.context_tokens, needed, tails, bytes, SizeForAtLeast(needed),
+        options.context_advice.empty() ? fmt::format("--ctx {}", most_context)
+                                       : options.context_advice);
   }
   return KvSize{static_cast<uint32_t>(blocks),
                 static_cast<uint32_t>(std::min(wanted_context, most_context))};
@@ -163,7 +172,29 @@ Status LoadedModel::CreateKv(const LoadedModelOptions& options) {
   }
   if (!created.ok()) return created.status();
   kv_ = *std::move(created);
+  spare_blocks_ = SpareBlocks(options.kv_strategy);
+  tail_bytes_ = TailStore::SlotBytes(cache.layout) * options.max_sequences;
+  kv_bytes_ = kv_->usage().total + tail_bytes_;
   return OkStatus();
+}
+
+std::string LoadedModel::AdviceFor(uint64_t tokens) const {
+  // config_ may be for the context that was asked for (Phi-3); the file has the longest.
+  const StatusOr<ModelConfig> whole = ReadModelConfig(file_, /*context_tokens=*/0);
+  const uint32_t longest = whole.ok() ? whole->context_length : config_.context_length;
+  if (tokens > longest) {
+    return fmt::format("the model's context is {}, and no option makes it longer", longest);
+  }
+  if (!memory_limits_context_) {
+    return fmt::format("give --ctx {} (the model's context is {})", tokens, longest);
+  }
+  const KvLayout& layout = kv_->layout();
+  const uint64_t blocks = (tokens + layout.block_tokens - 1) / layout.block_tokens + spare_blocks_;
+  const uint64_t needed = blocks * BlockBytesOfAllGroups(layout) + tail_bytes_;
+  const bool least = layout.types == KvTypes{KvType::kInt4, KvType::kInt4};
+  return fmt::format("give --kv-memory {}{} (it is {}; the model's context is {})",
+                     SizeForAtLeast(needed), least ? "" : ", or a smaller --kv-type",
+                     ShownBytes(kv_bytes_), longest);
 }
 
 BlockHash LoadedModel::Root(const std::string& tenant_salt) const {

@@ -33,6 +33,8 @@ struct LoadedModelOptions {
 
   // Longest sequence; 0: the model's own context, or less where the KV memory holds less.
   uint32_t context_tokens = 0;
+  // What to change when such a context cannot be had, for messages; empty: --ctx.
+  std::string context_advice;
   // KV memory, a hard limit; 0: what `max_sequences` of the longest sequences need, at most
   // kv_bytes_cap. Strategy static has as many slots as regions of the longest sequence fit.
   uint64_t kv_bytes = 0;
@@ -70,6 +72,12 @@ class LoadedModel {
   uint32_t context_tokens() const { return kv_->max_sequence_tokens(); }
   // The KV memory holds no longer sequence, though model and options would allow one.
   bool memory_limits_context() const { return memory_limits_context_; }
+  // KV memory, all of it: blocks, and the newest keys of sequences where they are kept apart.
+  uint64_t kv_bytes() const { return kv_bytes_; }
+  // What to do for a sequence of `tokens`, for which there is no room, as the end of a message:
+  // "give --ctx 300 (the model's context is 8192)", or why nothing helps.
+  // REQUIRES: tokens > context_tokens().
+  std::string AdviceFor(uint64_t tokens) const;
 
   // The name of the empty prefix for a tenant; KV of tenants with different salts never meets.
   BlockHash Root(const std::string& tenant_salt) const;
@@ -90,6 +98,9 @@ class LoadedModel {
   std::unique_ptr<KvCache> kv_;
   StepTimes step_times_;
   bool memory_limits_context_ = false;
+  uint64_t kv_bytes_ = 0;
+  uint64_t spare_blocks_ = 0;  // Of KV memory, beside those that a sequence's tokens fill.
+  uint64_t tail_bytes_ = 0;    // Of kv_bytes_: not in blocks.
 };
 
 }  // namespace kvasir

@@ -198,6 +198,10 @@ class WrongInputTest(BenchStrategies):
         self.fails("bench", "strategies", "/nonexistent.gguf", "--html", "/nonexistent/page.html", code=1,
                    says="/nonexistent/page.html")
 
+    def test_a_budget_that_the_machine_does_not_have(self):
+        need(SMOLLM2)
+        self.fails("bench", "strategies", SMOLLM2, "--budget", "900T", says=("--budget 900T is more than", "leaves room"))
+
     def test_a_load_that_exceeds_the_context(self):
         need(SMOLLM2)
         self.fails("bench", "strategies", SMOLLM2, "--ctx", "128", says=("--ctx is 128", "tokens"))

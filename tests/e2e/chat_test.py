@@ -10,7 +10,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cli_harness import GEMMA, SMOLLM2, ProgramTest, Terminal, clean_environment, kvasir, need  # noqa: E402
 
-STATUS = r"\[(\d+) prompt tokens \((\d+) reused\), (\d+) generated, [\d.]+ tokens/s[^\]]*\]"
+STATUS = r"\[(\d+) prompt tokens? \((\d+) reused\), (\d+) generated, [\d.]+ tokens/s[^\]]*\]"
 
 
 class ChatTest(ProgramTest):
@@ -160,8 +160,10 @@ class ChatTest(ProgramTest):
         result = kvasir("chat", SMOLLM2, "--temp", "0", "--ctx", "64", stdin="Tell a long story.\n" + script)
         self.assertEqual(result.returncode, 1)
         notes = result.stderr.decode().splitlines()
-        self.assertIn("the context is full: /reset starts over", notes[0])
-        self.assertRegex(notes[-1], r"kvasir: the conversation has \d+ tokens, the context 64; /reset")
+        self.assertIn("the context of 64 is full: give --ctx 128 (the model's context is 8192); /reset starts over",
+                      notes[0])
+        self.assertRegex(notes[-1], r"kvasir: the conversation has \d+ tokens, there is room for 64; /reset starts over; "
+                                    r"or give --ctx \d{3} \(")
 
     def test_a_model_without_template(self):
         need(GEMMA)

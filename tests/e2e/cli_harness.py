@@ -46,7 +46,36 @@ def need(path):
     raise unittest.SkipTest(f"{path} is missing")
 
 
+ONE_OF_MANY = re.compile(r"(?<![\w.,:/-])1 (?:prompt |block |different |own )?(?:tokens|slots|threads|requests|sequences|"
+                         r"messages|blocks|references|bytes|rounds|steps|turns|runs|switches|guesses|clients|rows|"
+                         r"layers|tensors|prompts)\b(?!/)")
+HELP = {}  # By command: what its --help prints.
+
+
+def flags_without_help(args, text):
+    """The options named in `text` that the command of `args` does not have, and that `args` does not hold either."""
+    command = ()
+    for count in (2, 1):
+        words = args[:count]
+        if words not in HELP and all(re.fullmatch(r"[a-z-]*[a-z]", word) for word in words):
+            result = kvasir(*words, "--help")
+            HELP[words] = result.stdout.decode() if result.returncode == 0 else None
+        if HELP.get(words):
+            command = words
+            break
+    if not command:
+        return set()
+    given = {arg.split("=")[0] for arg in args}
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text)) - given - set(
+        re.findall(r"--[a-z][a-z-]*[a-z]", HELP[command]))
+
+
 class ProgramTest(unittest.TestCase):
+    def reads_well(self, args, text):
+        """What a person sees names options that there are, and counts in their language."""
+        self.assertNotRegex(text, ONE_OF_MANY, args)
+        self.assertEqual(flags_without_help(args, text), set(), f"{args}: {text}")
+
     def fails(self, *args, code=2, says=(), **kwargs):
         """Asserts that the program ends with `code`, nothing on stdout, and one line on stderr."""
         result = kvasir(*args, **kwargs)
@@ -56,11 +85,13 @@ class ProgramTest(unittest.TestCase):
         self.assertRegex(error, r"\Akvasir: [^\n]+\n\Z", f"{args}: not one line")
         for part in [says] if isinstance(says, str) else says:
             self.assertIn(part, error, args)
+        self.reads_well(args, error)
         return error
 
     def works(self, *args, **kwargs):
         result = kvasir(*args, **kwargs)
         self.assertEqual(result.returncode, 0, f"{args}: {result.stderr.decode()}")
+        self.reads_well(args, result.stderr.decode())
         return result
 
 

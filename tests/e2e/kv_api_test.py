@@ -1,6 +1,7 @@
 """GET /v1/kv, POST /v1/kv/pin, /unpin, /clear on a real server: what a key sees and does, and that it works."""
 
 import os
+import re
 import sys
 import threading
 import time
@@ -284,6 +285,38 @@ class SmallMemoryTest(KvApiTest):
                           code="context_length_exceeded")
         self.assertRegex(reply["error"]["message"], r"maximum context length is \d{3} tokens.*"
                                                     r"KV memory that holds no more; .* 8192 tokens")
+
+
+class StartOfASmallMemoryTest(unittest.TestCase):
+    def setUp(self):
+        need(SMOLLM2)
+
+    def start(self, *options):
+        """What the memory is said to be, the context, and what is said to standard error."""
+        with Server(SMOLLM2, *options) as server:
+            context, memory = server.wait_for_output(r"context (\d+) tokens?, KV memory ([\d.]+ \w+) of").groups()
+            return memory, int(context), server.log_text()
+
+    def test_a_memory_that_makes_the_context_short_is_told(self):
+        memory, context, said = self.start("--kv-memory", "720K")
+        self.assertEqual((memory, context), ("720 KiB", 16))
+        self.assertRegex(said, r"\Akvasir: warning: [^\n]*--kv-memory 720K[^\n]* 16 tokens; [^\n]* give --kv-memory 181M, "
+                               r"or a smaller --kv-type [^\n]*8192\); --ctx 16 says")
+        # What it tells to give is enough, both ways.
+        memory, context, said = self.start("--kv-memory", "181M")
+        self.assertEqual((memory, context, said), ("180 MiB", 8192, ""))
+        self.assertEqual(self.start("--kv-memory", "720K", "--ctx", "16"), ("720 KiB", 16, ""))
+
+    def test_what_the_memory_is_said_to_be(self):
+        # int4: blocks of 16 tokens and, for each of --max-batch, its newest 16 keys and the unit before in f16.
+        for batch in (1, 8):
+            memory, _, said = self.start("--kv-memory", "5M", "--kv-type", "int4", "--max-batch", batch)
+            self.assertEqual(memory, "4.9 MiB")
+            needed = int(re.search(r"give --kv-memory (\d+)K \(", said).group(1))
+            memory, context, said = self.start("--kv-memory", f"{needed}K", "--kv-type", "int4", "--max-batch", batch)
+            self.assertEqual((memory, context, said), (f"{needed // 1024} MiB", 8192, ""))
+        memory, context, _ = self.start("--kv-memory", "400K", "--kv-strategy", "static", "--max-batch", "1")
+        self.assertEqual((memory, context), ("360 KiB", 16))
 
 
 class ShowTextTest(KvApiTest):

@@ -108,7 +108,7 @@ class PerplexityTest(ProgramTest):
         self.fails(*command, "-f", "/tmp", says="/tmp: is a directory")
         self.fails(*command, "-f", "/dev/null", says="/dev/null: is empty")
         self.fails(*command, "-f", "-", says="standard input: is empty")
-        self.fails(*command, "-f", "-", stdin="a", says="standard input: is too short: 1 tokens, at least 3")
+        self.fails(*command, "-f", "-", stdin="a", says="standard input: is too short: 1 token, at least 3")
         self.fails(*command, "-f", "-", stdin=b"ab\xffc", says="standard input: invalid UTF-8 at byte 2 (0xFF)")
         self.fails(*command, "-f", "-", "--ctx", "15", stdin="a b c d", says=("--ctx", "16"))
         self.fails(*command, "-f", "-", "--ctx", "9000", stdin="a b c d", says="more than the model's 8192")

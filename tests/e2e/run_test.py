@@ -102,6 +102,19 @@ class RunTest(ProgramTest):
         self.assertEqual(result["finish_reason"], "length")
         self.assertEqual(result["prompt_tokens"] + len(result["tokens"]), 24)
 
+    def test_a_full_context_says_what_helps(self):
+        def note(*options):
+            error = self.works("run", SMOLLM2, "--raw", "-p", "one two three", "--ignore-eos", *options).stderr.decode()
+            return (re.search(", cut: (.*)\n", error) or [None, None])[1]
+
+        self.assertEqual(note("--ctx", "24"), "the context of 24 is full: give --ctx 48 (the model's context is 8192)")
+        self.assertIn("give --ctx 53 (", note("--ctx", "24", "-n", "50"))
+        self.assertIsNone(note("--ctx", "53", "-n", "50"))
+        self.assertIsNone(note("--ctx", "24", "-n", "21"))
+        self.assertIn("no option makes it longer", note("--ctx", "24", "-n", "9000"))
+        self.assertIn("give --kv-memory 1440K, or a smaller --kv-type", note("--kv-memory", "1M", "-n", "41"))
+        self.assertIsNone(note("--kv-memory", "1440K", "-n", "41"))
+
     def test_chunks_of_a_long_prompt(self):
         text = "word " * 1300  # Three chunks.
         result = self.answer("--raw", "-p", text, "-n", "2")
@@ -122,7 +135,8 @@ class RunTest(ProgramTest):
         self.fails("run", SMOLLM2, "--prompt-tokens", "1", "--chat-template", "t.jinja", says="--chat-template")
         self.fails("run", SMOLLM2, "-p", "x", "--stop", b"\xff".decode("utf-8", "surrogateescape"),
                    says=("--stop", "UTF-8"))
-        self.fails("run", SMOLLM2, "-p", "word " * 300, "--ctx", "128", says=("128", "context"))
+        self.fails("run", SMOLLM2, "-p", "word " * 300, "--ctx", "128", says=("room for 128", "give --ctx 3", "8192"))
+        self.fails("run", SMOLLM2, "-p", "word " * 9000, says=("room for 8192", "no option makes it longer"))
 
     def test_bad_options(self):
         for options, says in [(["-n", "0"], "max-tokens"), (["-n", "-3"], "must be from 1 to"), (["-n", "x"], "max-tokens"),
@@ -141,8 +155,8 @@ class RunTest(ProgramTest):
                               (["--ctx", "8192", "--kv-memory", "8M"], "there are 8388608: give --kv-memory 181M or "
                                                                        "--ctx 336"),
                               (["--ctx", "8192", "--kv-memory", "8M", "--kv-type", "int4"],
-                               "184320 of them for the newest keys of 1 sequences"),
-                              (["--kv-memory", "1M"], "the KV memory holds sequences of")]:
+                               "184320 of them for the newest keys of 1 sequence)"),
+                              (["--kv-memory", "1M"], ("the KV memory has room for 16 with", "--kv-memory ", "--kv-type"))]:
             with self.subTest(options=options):
                 self.fails("run", SMOLLM2, "-p", "hi", *options, says=says)
 
@@ -161,6 +175,15 @@ class RunTest(ProgramTest):
                 self.works("run", SMOLLM2, "-p", "x", "-n", "1", "--raw", *options, flag, value + unit)
                 worse = int(value) + 1 if flag == "--ctx" else int(value) - 1
                 self.fails("run", SMOLLM2, "-p", "x", "-n", "1", "--raw", *options, flag, f"{worse}{unit}")
+        for options, flag in [(["--ctx", "128"], "--ctx"), (["--kv-memory", "2M"], "--kv-memory"),
+                              (["--kv-memory", "1M", "--kv-type", "int4"], "--kv-memory"),
+                              (["--kv-memory", "1M", "--kv-strategy", "static"], "--kv-memory")]:
+            with self.subTest(options=options, prompt="long"):
+                command = ("run", SMOLLM2, "-p", "word " * 300, "-n", "1", "--raw")
+                error = self.fails(*command, *options, says=f"{flag} ")
+                value, unit = re.search(rf"give {flag} (\d+)([KM]?)", error).groups()
+                self.works(*command, *options, flag, value + unit)
+                self.fails(*command, *options, flag, f"{int(value) - 1}{unit}", says=f"{flag} ")
 
     def test_interrupt_ends_cleanly(self):
         process = subprocess.Popen([BINARY, "run", SMOLLM2, "-p", "Write a long story.", "--ignore-eos"],
@@ -266,6 +289,22 @@ class TemplateTest(ProgramTest):
 
 
 class BenchTest(ProgramTest):
+    def test_a_context_that_cannot_be_had_names_what_asked_for_it(self):
+        need(SMOLLM2)
+        for options, says in [
+                (["-p", "100000"], "8192; lower -p 100000\n"),
+                (["-p", "8000", "--prefill-depth", "192"], "8192; lower -p 8000 or --prefill-depth 192\n"),
+                (["--context", "9000", "-n", "4"], "8192; lower --context 9000, -n 4 or -r 5\n"),
+                (["--shared-prefix", "9000"], "8192; lower --shared-prefix 9000, --context 128, -n 32 or -r 5\n"),
+                (["-n", "16000000", "-r", "1000"], "-n 16000000 or -r 1000\n"),
+                (["-p", "8000", "--kv-memory", "2M"], "give --kv-memory 177M or lower -p 8000\n"),
+                (["-p", "100", "--ctx", "9000"], "8192; give --ctx 8192\n"),
+                (["--kv-types", "f16,int8", "--context", "9000"], "lower it, -n 32 or -r 5\n"),
+                (["--kv-types", "f16", "-n", "16000000", "-r", "1000"], "-n 16000000 or -r 1000\n")]:
+            with self.subTest(options=options):
+                self.fails("bench", "model", SMOLLM2, *options, says=says)
+        self.fails("logits", SMOLLM2, "--tokens", ",".join(["5"] * 9000), says="give fewer --tokens")
+
     def test_json(self):
         need(SMOLLM2)
         result = json.loads(self.works("bench", "model", SMOLLM2, "-p", "64", "-n", "4", "-b", "1,3", "--context",
