@@ -124,6 +124,7 @@ class PagedKvCache final : public KvCache {
 
   uint32_t FindPrefix(const BlockHash& root, std::span<const TokenId> tokens, uint32_t limit) const;
   uint32_t LimitByWindows(uint32_t token_count) const;
+  std::optional<NodeId> FullChild(NodeId node, std::span<const TokenId> block) const;
   std::span<const TokenId> FollowFullBlocks(std::span<const TokenId> tokens, NodeId* node) const;
   uint32_t LimitByWindow(uint32_t group, uint32_t token_count) const;
   void PublishFull(Sequence& sequence);

@@ -39,6 +39,22 @@ uint32_t PagedKvCache::LimitByWindow(uint32_t group, uint32_t token_count) const
   return 0;
 }
 
+// The child of `node` that is the whole block `block`.
+std::optional<NodeId> PagedKvCache::FullChild(NodeId node, std::span<const TokenId> block) const {
+  // A child's name is its parent's and its tokens, so equal tokens are as good, without hashing
+  // them: below the first blocks a node rarely has more than one child.
+  constexpr uint32_t kMostCompared = 4;
+  NodeId child = tree_->newest_child(node);
+  for (uint32_t i = 0; i < kMostCompared; ++i) {
+    if (child == kNoNode) return std::nullopt;  // Those were all.
+    const std::span<const TokenId> tokens = tree_->tokens(child);
+    if (std::equal(tokens.begin(), tokens.end(), block.begin(), block.end())) return child;
+    child = tree_->older_sibling(child);
+  }
+  if (child == kNoNode) return std::nullopt;
+  return tree_->FindChild(node, ChildHash(tree_->hash(node), block), block);
+}
+
 // Walks down from *node along whole blocks of `tokens`, appends the nodes to path_, and returns the
 // tokens that are left.
 std::span<const TokenId> PagedKvCache::FollowFullBlocks(std::span<const TokenId> tokens,
@@ -46,8 +62,7 @@ std::span<const TokenId> PagedKvCache::FollowFullBlocks(std::span<const TokenId>
   path_.clear();
   while (tokens.size() >= layout().block_tokens) {
     const std::span<const TokenId> block = tokens.first(layout().block_tokens);
-    const std::optional<NodeId> child =
-        tree_->FindChild(*node, ChildHash(tree_->hash(*node), block), block);
+    const std::optional<NodeId> child = FullChild(*node, block);
     if (!child.has_value()) break;
     *node = *child;
     path_.push_back(*node);

@@ -204,6 +204,24 @@ TEST(KvCache, EarlyDivergenceReusesWhatBothShare) {
 }
 
 // Window blocks go first; each loses only the hits within the next window tokens.
+// The newest children are compared, older ones found by name: all of them, and nobody else.
+TEST(KvCache, EveryBranchOfManyIsFound) {
+  const auto cache = CacheOf(SmallOptions(64));
+  const std::vector<TokenId> stem = Prompt(1, 16);
+  constexpr uint64_t kBranches = 12;
+  for (uint64_t i = 0; i < kBranches; ++i)
+    Serve(*cache, Join(Join(stem, Prompt(10 + i, 16)), stem));
+  for (uint64_t i = 0; i < kBranches; ++i) {
+    const std::vector<TokenId> branch = Join(stem, Prompt(10 + i, 16));
+    EXPECT_EQ(cache->MatchTokens(kRoot, Join(branch, Join(stem, Prompt(3, 1)))), 48u) << i;
+    EXPECT_EQ(Serve(*cache, Join(branch, stem)), 47u) << i;
+    std::vector<TokenId> other = branch;
+    other.back() = TokenId{Index(other.back()) + 1};
+    EXPECT_EQ(cache->MatchTokens(kRoot, Join(other, stem)), 31u) << i;
+  }
+  cache->CheckInvariants();
+}
+
 TEST(KvCache, DivergedAtNamesTheFirstTokenThatDiffers) {
   auto cache = CacheOf(SmallOptions(64));
   const std::vector<TokenId> cached = Prompt(1, 100);
