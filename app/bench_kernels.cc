@@ -201,14 +201,13 @@ class Product {
 
   // Seconds of `passes` times all matrices, shared out as the model runner does.
   double Time(WorkerTeam& team, const Matrices& matrices, int passes) const {
-    const uint32_t claims = static_cast<uint32_t>(team.worker_count()) * 8;
     const double start = NowSeconds();
     team.Run([&](int worker) {
       for (int pass = 0; pass < passes; ++pass) {
         for (size_t i = 0; i < matrices.copies(); ++i) {
           const PackedMatrix w = matrices.at(i);
-          uint32_t grain = std::clamp(w.panel_count() / claims, 1u, 64u);
-          if (activations_.rows > kTileRows) grain = (grain + 1) / 2 * 2;
+          const uint32_t grain =
+              PanelGrain(w.panel_count(), activations_.rows, team.worker_count());
           team.ClaimNear(worker, w.panel_count(), grain, [&](uint32_t begin, uint32_t end) {
             MatMulPanels(w, activations_, begin, end, Store::kAssign,
                          reinterpret_cast<float*>(out_.data()), w.rows);

@@ -1,5 +1,8 @@
 #include "kernels/matmul.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -51,7 +54,8 @@ struct TilePlace {
 };
 
 TilePlace TileOf(uint32_t row, uint32_t rows) {
-  const uint32_t tile_count = (rows + kTileRows - 1) / kTileRows;
+  const uint32_t most = rows <= matmul::kFewRows ? kTileRows : ActiveKernels().tile_rows;
+  const uint32_t tile_count = (rows + most - 1) / most;
   const uint32_t base = rows / tile_count;
   const uint32_t longer = rows % tile_count;  // The first `longer` tiles have base + 1 rows.
   const uint32_t in_longer = longer * (base + 1);
@@ -105,6 +109,16 @@ std::vector<double> WeightRow(const PackedMatrix& w, uint32_t row) {
   return values;
 }
 
+// Activations of a row block take five eighths of the second-level cache, which the weights of a
+// few panels and the outputs share; of a cache nobody tells the size of, those of 1 MiB.
+size_t RowBlockBytes() {
+  static const size_t bytes = [] {
+    const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return std::max(size_t{1} << 20, l2 > 0 ? static_cast<size_t>(l2) : size_t{0}) / 8 * 5;
+  }();
+  return bytes;
+}
+
 }  // namespace
 
 size_t ActivationBytes(uint32_t rows, uint32_t cols) {
@@ -143,12 +157,19 @@ void MatMulPanels(const PackedMatrix& w, const Activations& x, uint32_t panel_be
   args.panel_end = panel_end;
   args.cols = w.cols;
   args.rows = x.rows;
+  args.row_block_bytes = RowBlockBytes();
   args.quantized = reinterpret_cast<const unsigned char*>(x.quantized);
   args.values = x.values;
   args.add = store == Store::kAdd;
   args.out = out;
   args.out_stride = out_stride;
   ActiveKernels().mat_mul[static_cast<size_t>(w.format)](args);
+}
+
+uint32_t PanelGrain(uint32_t panels, uint32_t rows, int workers) {
+  if (rows > matmul::kFewRows) return 2;
+  const uint32_t grain = std::clamp(panels / (static_cast<uint32_t>(workers) * 8), 1u, 64u);
+  return rows > kTileRows ? (grain + 1) / 2 * 2 : grain;
 }
 
 void MatMulReference(const PackedMatrix& w, const Activations& x, double* out, size_t out_stride) {

@@ -84,6 +84,11 @@ enum class Store : uint8_t {
 void MatMulPanels(const PackedMatrix& w, const Activations& x, uint32_t panel_begin,
                   uint32_t panel_end, Store store, float* out, size_t out_stride);
 
+// How many panels a worker should claim at once when `workers` of them share out `panels`: enough
+// to stream, and few enough that the last claim does not keep the others waiting. Pairs where big
+// tiles are computed two panels side by side.
+uint32_t PanelGrain(uint32_t panels, uint32_t rows, int workers);
+
 // The slow twin: double accumulation over the packed weights' exact values and the activations'
 // int8 values times their scales (float rows for F32 and F16).
 void MatMulReference(const PackedMatrix& w, const Activations& x, double* out, size_t out_stride);

@@ -3,19 +3,21 @@
 //   kTile<F>                     the format whose TileExpanded serves F: unpacked they look alike
 //   kExpandedBytes<F>            bytes of one unpacked 32-block of a panel
 //   kPanelsAtOnce                panels that TileExpanded takes side by side
-//   kTilesFetchOutputs           TileExpanded sees to ahead.out itself
+//   kManyRowsTile                most rows of a tile beyond kFewRows rows
+//   kTilesStore                  TileExpanded heeds all of TileSums; otherwise it adds to sums.acc
 //   ExpandChunk<F>(panel, first_block, block_count, chunk, chunk_stride)
 //                                panel bytes to what TileExpanded reads
-//   TileExpanded<F, R, P>(chunk, activations, block_count, ahead, acc)
-//                                acc [R][P * 16] += 32-blocks in order; chunk [block][P]
+//   TileExpanded<F, R, P>(chunk, activations, block_count, ahead, sums)
+//                                sums [R][P * 16] += 32-blocks in order; chunk [block][P]
 //   kDirectUpTo<F>               rows up to which unpacking in the tile is the faster way
 //   kDirectTiles<F>[R - 1]       DirectFn (for R up to kDirectUpTo and kMaxTileRows)
 //   TileFloat<F, R>(panel, x, x_stride, cols, acc)
 //
 // Numerics: for every output, f32 acc = 0, then for each 32-block in order
-//   acc = fma(d_a * (sum(q_w * q_a) - zero * sum(q_a)), d_w, acc)     the product rounded
 //   acc = fma(m_w, d_a * sum(q_a), acc)            formats with a minimum
-// (Q2_K, Q3_K, Q6_K: each line for both halves of the block, with their scales.) F32, F16, BF16: s
+//   acc = fma(d_a * (sum(q_w * q_a) - zero * sum(q_a)), d_w, acc)     the product rounded
+// (Q2_K, Q3_K, Q6_K: each line for both halves of the block, with their scales; Q2_K's minima come
+// last. The minimum needs no dot product, so it is done while those are on their way.) F32, F16, BF16: s
 // = 0, s = fma(w, x, s) over the 32 k in order, acc = acc + s. Whatever an instruction set does
 // otherwise is exact.
 
@@ -26,9 +28,9 @@ struct TileSplit {
   uint32_t longer;
 };
 
-TileSplit SplitRows(uint32_t rows) {
+TileSplit SplitRows(uint32_t rows, uint32_t most) {
   TileSplit split;
-  split.count = (rows + kMaxTileRows - 1) / kMaxTileRows;
+  split.count = (rows + most - 1) / most;
   split.base = rows / split.count;
   split.longer = rows % split.count;
   return split;
@@ -65,7 +67,7 @@ uint32_t LanesOf(const MatMulArgs& args, uint32_t panel, uint32_t panels) {
 }
 
 using ExpandedFn = void (*)(const unsigned char* chunk, const unsigned char* activations,
-                            uint32_t block_count, const Ahead& ahead, float* acc);
+                            uint32_t block_count, const Ahead& ahead, const TileSums& sums);
 using DirectFn = void (*)(const unsigned char* panel, const unsigned char* activations,
                           uint32_t block_count, const unsigned char* prefetch_end, float* acc);
 using FloatFn = void (*)(const unsigned char* panel, const float* x, size_t x_stride, uint32_t cols,
@@ -109,6 +111,23 @@ void PrefetchStores(const MatMulArgs& args, uint32_t first_out, uint32_t lanes, 
   }
 }
 
+// One tile against P panels' chunk.
+template <int F, int P>
+void TileOfRows(uint32_t tile_rows, uint32_t first_out, const MatMulArgs& args,
+                const unsigned char* chunk, const unsigned char* activations, uint32_t block_count,
+                uint32_t row, const Ahead& ahead, const TileSums& sums) {
+  if (!kTilesStore) {
+    if (sums.is_first) {
+      for (uint32_t i = 0; i < tile_rows * P * 16; ++i) sums.acc[i] = 0.0f;
+    }
+    if (sums.is_last) PrefetchStores(args, first_out, sums.lanes, row, tile_rows);
+  }
+  kExpandedTiles<kTile<F>, P>[tile_rows - 1](chunk, activations, block_count, ahead, sums);
+  if (!kTilesStore && sums.is_last) {
+    StoreTile(args, first_out, sums.lanes, row, tile_rows, sums.acc, P * 16);
+  }
+}
+
 // Tiles [tile_begin, tile_end) against P panels from `panel` on, unpacking them chunk by chunk into
 // L1 once for all.
 template <int F, int P>
@@ -119,8 +138,9 @@ void PanelsExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t til
   const unsigned char* weights = args.weights + panel * args.panel_bytes;
   const uint32_t blocks = args.cols / 32;
   const uint32_t chunk_blocks = ChunkBlocks<F>(blocks);
-  const uint32_t lanes = LanesOf(args, panel, P);
   const uint32_t first_row = TileStart(split, tile_begin);
+  // Beyond the panels asked for: who shares out a matrix takes the next ones next, as a rule.
+  const bool has_next = panel + 2 * P <= (args.out_rows + 15) / 16;
   for (uint32_t b = 0; b < blocks; b += chunk_blocks) {
     const uint32_t count = blocks - b < chunk_blocks ? blocks - b : chunk_blocks;
     const bool last = b + count == blocks;
@@ -129,28 +149,30 @@ void PanelsExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t til
                      P * kExpandedBytes<F>);
     }
     // The next chunk, or the first one of the next panels.
-    Ahead ahead = {
-        weights + ChunkOffset<F>(b + count), args.panel_bytes, 0, last, nullptr, args.out_stride};
+    Ahead ahead = {weights + ChunkOffset<F>(b + count), args.panel_bytes, 0, nullptr};
     if (last) ahead.bytes = weights + P * args.panel_bytes;
-    if (!last || panel + 2 * P <= args.panel_end) {
+    if (!last || has_next) {
       const size_t bytes = ChunkOffset<F>(chunk_blocks) / (count * (tile_end - tile_begin));
       ahead.bytes_per_block = static_cast<uint32_t>(bytes / 64 + 1) * 64;
     }
+    TileSums sums = {b == 0,  last,    args.add,       LanesOf(args, panel, P),
+                     nullptr, nullptr, args.out_stride};
     for (uint32_t tile = tile_begin; tile < tile_end; ++tile) {
       const uint32_t row = TileStart(split, tile);
       const uint32_t tile_rows = split.base + (tile < split.longer ? 1 : 0);
       const unsigned char* activations =
           args.quantized + (size_t{row} * blocks + size_t{b} * tile_rows) * kRecordBytes;
-      // One chunk: the sums of one tile after the other use the same lines of L1.
-      float* sums = chunk_blocks < blocks ? acc + (row - first_row) * P * 16 : acc;
-      if (b == 0) {
-        for (uint32_t i = 0; i < tile_rows * P * 16; ++i) sums[i] = 0.0f;
+      const unsigned char* block_rows = args.quantized + size_t{first_row} * blocks * kRecordBytes;
+      if (tile + 1 < tile_end) {
+        ahead.activations = activations + size_t{blocks} * tile_rows * kRecordBytes;
+      } else {  // From the first tile again.
+        ahead.activations = last ? block_rows : block_rows + (b + count) * tile_rows * kRecordBytes;
       }
-      ahead.out = args.out + row * args.out_stride + panel * 16;
-      if (last && !kTilesFetchOutputs) PrefetchStores(args, panel * 16, lanes, row, tile_rows);
-      kExpandedTiles<kTile<F>, P>[tile_rows - 1](chunk, activations, count, ahead, sums);
+      // One chunk: the sums of one tile after the other use the same lines of L1.
+      sums.acc = chunk_blocks < blocks ? acc + (row - first_row) * P * 16 : acc;
+      sums.out = args.out + row * args.out_stride + panel * 16;
+      TileOfRows<F, P>(tile_rows, panel * 16, args, chunk, activations, count, row, ahead, sums);
       ahead.bytes += size_t{count} * ahead.bytes_per_block;
-      if (last) StoreTile(args, panel * 16, lanes, row, tile_rows, sums, P * 16);
     }
   }
 }
@@ -170,11 +192,26 @@ void PanelDirect(const MatMulArgs& args, const TileSplit& split, uint32_t tile, 
   StoreTile(args, panel * 16, LanesOf(args, panel, 1), row, tile_rows, acc, 16);
 }
 
+// Tiles whose activations stay in the cache while all panels pass over them: as equal numbers of
+// them as can be.
+uint32_t TilesAtOnce(const MatMulArgs& args, uint32_t tiles, uint32_t tile_rows) {
+  const size_t tile_bytes = size_t{args.cols} / 32 * kRecordBytes * tile_rows;
+  uint32_t most = kMaxRowBlock / tile_rows;
+  if (most * tile_bytes > args.row_block_bytes) {
+    most = static_cast<uint32_t>(args.row_block_bytes / tile_bytes);
+  }
+  if (most == 0) most = 1;
+  const uint32_t turns = (tiles + most - 1) / most;
+  return (tiles + turns - 1) / turns;
+}
+
 template <int F>
 void MatMulQuantized(const MatMulArgs& args) {
   if (args.rows == 0) return;
-  const TileSplit split = SplitRows(args.rows);
+  const uint32_t most_rows = args.rows <= kFewRows ? kMaxTileRows : kManyRowsTile;
+  const TileSplit split = SplitRows(args.rows, most_rows);
   if constexpr (kDirectUpTo < F >> 0) {
+    static_assert(kDirectUpTo<F> <= kFewRows);
     if (args.rows <= kDirectUpTo<F>) {
       for (uint32_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
         for (uint32_t tile = 0; tile < split.count; ++tile)
@@ -183,9 +220,7 @@ void MatMulQuantized(const MatMulArgs& args) {
       return;
     }
   }
-  const size_t tile_bytes = size_t{args.cols} / 32 * kRecordBytes * kMaxTileRows;
-  uint32_t tiles_at_once = kMaxRowBlock / kMaxTileRows;
-  while (tiles_at_once > 1 && tiles_at_once * tile_bytes > kRowBlockBytes) tiles_at_once /= 2;
+  const uint32_t tiles_at_once = TilesAtOnce(args, split.count, most_rows);
   for (uint32_t tile = 0; tile < split.count; tile += tiles_at_once) {
     const uint32_t tile_end =
         split.count - tile < tiles_at_once ? split.count : tile + tiles_at_once;
@@ -203,7 +238,7 @@ template <int F>
 void MatMulFloat(const MatMulArgs& args) {
   if (args.rows == 0) return;
   alignas(64) float acc[kMaxTileRows * 16];
-  const TileSplit split = SplitRows(args.rows);
+  const TileSplit split = SplitRows(args.rows, kMaxTileRows);
   for (uint32_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
     const unsigned char* weights = args.weights + panel * args.panel_bytes;
     for (uint32_t tile = 0; tile < split.count; ++tile) {

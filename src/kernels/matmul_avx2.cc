@@ -24,7 +24,8 @@ constexpr int kTile = F == kQ4_K                                    ? kQ4_1
                       : F == kIQ4_NL || F == kIQ4_XS || F == kMXFP4 ? kQ8_0
                                                                     : F;
 constexpr uint32_t kPanelsAtOnce = 1;
-constexpr bool kTilesFetchOutputs = false;
+constexpr uint32_t kManyRowsTile = 12;  // Four times three.
+constexpr bool kTilesStore = false;
 
 KV_INLINE __m256i LoadInt(const unsigned char* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -269,6 +270,12 @@ KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activati
     const unsigned char* codes = activations + 32 * first;
     const __m256 scale = _mm256_loadu_ps(reinterpret_cast<const float*>(chunk + 512) + 8 * half);
     const __m256 extra = _mm256_loadu_ps(reinterpret_cast<const float*>(chunk + 576) + 8 * half);
+    if constexpr (F == kQ4_1 || F == kQ5_1) {
+      for (int r = 0; r < N; ++r) {
+        acc[r] = _mm256_fmadd_ps(extra, BroadcastFloat<R>(activations, kSlotScaleSum, first + r),
+                                 acc[r]);
+      }
+    }
     __m256i sum[N];
     if constexpr (F == kQ6_K || F == kQ2_K) {
       Start<R, N>(activations, F == kQ6_K ? kSlotZero32Low : -1, first, sum);
@@ -289,12 +296,6 @@ KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activati
       Start<R, N>(activations, kSlotZero32High, first, sum);
       AddScaled<R, N>(sum, _mm256_loadu_ps(minima + 16), activations, first, acc);
     }
-    if constexpr (F == kQ4_1 || F == kQ5_1) {
-      for (int r = 0; r < N; ++r) {
-        acc[r] = _mm256_fmadd_ps(extra, BroadcastFloat<R>(activations, kSlotScaleSum, first + r),
-                                 acc[r]);
-      }
-    }
     chunk += kExpandedBytes<F>;
     activations += R * kRecordBytes;
   }
@@ -303,7 +304,8 @@ KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activati
 
 template <int F, int R, int P>
 void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
-                  uint32_t block_count, const Ahead&, float* acc) {
+                  uint32_t block_count, const Ahead&, const TileSums& sums) {
+  float* const acc = sums.acc;
   // Four rows are what 16 registers hold.
   for (int half = 0; half < 2; ++half) {
     SubTile < F, R, R<4 ? R : 4>(chunk, activations, block_count, 0, half, acc);
@@ -395,6 +397,7 @@ void QuantizeRow(const float* x, uint32_t blocks, uint32_t tile_rows, uint32_t r
 }  // namespace
 
 const Kernels kAvx2Kernels = {
+    kManyRowsTile,
     {MatMulFloat<kF32>, MatMulFloat<kF16>, MatMulQuantized<kQ4_0>, MatMulQuantized<kQ4_1>,
      MatMulQuantized<kQ5_0>, MatMulQuantized<kQ8_0>, MatMulQuantized<kQ4_K>, MatMulQuantized<kQ6_K>,
      MatMulFloat<kBF16>, MatMulQuantized<kQ5_1>, MatMulQuantized<kQ2_K>, MatMulQuantized<kQ3_K>,

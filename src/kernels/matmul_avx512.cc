@@ -71,6 +71,7 @@ void QuantizeRow(const float* x, uint32_t blocks, uint32_t tile_rows, uint32_t r
 }  // namespace
 
 const Kernels kAvx512Kernels = {
+    kManyRowsTile,
     {MatMulFloat<kF32>, MatMulFloat<kF16>, MatMulQuantized<kQ4_0>, MatMulQuantized<kQ4_1>,
      MatMulQuantized<kQ5_0>, MatMulQuantized<kQ8_0>, MatMulQuantized<kQ4_K>, MatMulQuantized<kQ6_K>,
      MatMulBf16Avx512, MatMulQ51Avx512, MatMulQ2KAvx512, MatMulQ3KAvx512, MatMulQ5KAvx512,

@@ -5,7 +5,8 @@
 #define KV_INLINE inline __attribute__((always_inline))
 
 constexpr uint32_t kPanelsAtOnce = 2;
-constexpr bool kTilesFetchOutputs = true;
+constexpr uint32_t kManyRowsTile = 7;  // One pass of SubTile.
+constexpr bool kTilesStore = true;
 // 8 lines of codes, f32 scale[16], f32 min or second scale[16]; Q2_K: two scales, two minima.
 template <int F>
 constexpr uint32_t kExpandedBytes = F == kQ2_K ? 768 : 640;
@@ -207,11 +208,28 @@ constexpr int kZeroSlot = F == kQ4_0          ? kSlotZero8
                           : kTile<F> == kQ8_0 ? kSlotZero128
                                               : -1;
 
+// acc += minimum * sum of codes, of row r and P panels.
+template <int F, int R, int P>
+KV_INLINE void AddMinimum(const unsigned char* chunk, const unsigned char* record, int r,
+                          __m512* acc) {
+  const __m512 s = BroadcastFloat<R>(record, kSlotScaleSum, r);
+#pragma GCC unroll 16
+  for (int p = 0; p < P; ++p) {
+    const __m512 min =
+        _mm512_load_ps(reinterpret_cast<const float*>(chunk + p * kExpandedBytes<F> + 576));
+    acc[p] = _mm512_fmadd_ps(min, s, acc[p]);
+  }
+}
+
 // Groups [begin, end) of a 32-block of P panels; scales at byte `scale` of each
-// panel's piece.
+// panel's piece. Minima are added between the dot products, which otherwise come so closely after
+// one another that each waits for the one before it.
 template <int F, int R, int N, int P>
 KV_INLINE void AddGroups(const unsigned char* chunk, const unsigned char* record, int first,
                          int begin, int end, int zero_slot, int scale, __m512 acc[][P]) {
+  // No sums are started before the last ones have been added: there are no registers for both, and
+  // what g++ 12 then keeps in memory costs a twelfth.
+  asm volatile("" ::: "memory");
   __m512i sum[N][P];
 #pragma GCC unroll 16
   for (int r = 0; r < N; ++r) {
@@ -233,7 +251,12 @@ KV_INLINE void AddGroups(const unsigned char* chunk, const unsigned char* record
 #pragma GCC unroll 16
       for (int p = 0; p < P; ++p) sum[r][p] = _mm512_dpbusd_epi32(sum[r][p], lines[p], codes);
     }
+    if constexpr (kHasMinimum<F>) {
+      static_assert(N < 8);
+      if (g >= 1 && g <= N) AddMinimum<F, R, P>(chunk, record, first + g - 1, acc[g - 1]);
+    }
   }
+  asm volatile("" ::: "memory");
 #pragma GCC unroll 16
   for (int r = 0; r < N; ++r) {
     const __m512 d = BroadcastFloat<R>(record, kSlotScale, first + r);
@@ -262,17 +285,32 @@ KV_INLINE void AccumulateExpanded(const unsigned char* chunk, const unsigned cha
     return;
   }
   AddGroups<F, R, N, P>(chunk, record, first, 0, 8, kZeroSlot<F>, 512, acc);
-  if constexpr (kHasMinimum<F>) {
+}
+
+// The sums of row r, where a tile begins.
+template <int P>
+KV_INLINE void StartRow(const TileSums& sums, int r, __m512* acc) {
 #pragma GCC unroll 16
-    for (int r = 0; r < N; ++r) {
-      const __m512 s = BroadcastFloat<R>(record, kSlotScaleSum, first + r);
+  for (int p = 0; p < P; ++p) {
+    acc[p] = sums.is_first ? _mm512_setzero_ps() : _mm512_loadu_ps(sums.acc + 16 * (r * P + p));
+  }
+}
+
+// And where it ends.
+template <int P>
+KV_INLINE void StoreRow(const TileSums& sums, int r, const __m512* acc) {
+  float* const out = sums.out + r * sums.out_stride;
 #pragma GCC unroll 16
-      for (int p = 0; p < P; ++p) {
-        const __m512 min =
-            _mm512_load_ps(reinterpret_cast<const float*>(chunk + p * kExpandedBytes<F> + 576));
-        acc[r][p] = _mm512_fmadd_ps(min, s, acc[r][p]);
-      }
+  for (int p = 0; p < P; ++p) {
+    if (!sums.is_last) {
+      _mm512_storeu_ps(sums.acc + 16 * (r * P + p), acc[p]);
+      continue;
     }
+    const uint32_t lanes = sums.lanes - 16 * p;  // Only the last panel has fewer than 16.
+    const __mmask16 mask = static_cast<__mmask16>(0xFFFFu >> (lanes < 16 ? 16 - lanes : 0));
+    __m512 sum = acc[p];
+    if (sums.add) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out + 16 * p), sum);
+    _mm512_mask_storeu_ps(out + 16 * p, mask, sum);
   }
 }
 
@@ -280,18 +318,16 @@ KV_INLINE void AccumulateExpanded(const unsigned char* chunk, const unsigned cha
 // is loaded serves P lines, and N * P chains of sums run side by side.
 template <int F, int R, int N, int P>
 KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activations,
-                       uint32_t block_count, int first, const Ahead& ahead, float* acc_out) {
+                       uint32_t block_count, int first, const Ahead& ahead, const TileSums& sums) {
   __m512 acc[N][P];
 #pragma GCC unroll 16
-  for (int r = 0; r < N; ++r) {
-#pragma GCC unroll 16
-    for (int p = 0; p < P; ++p) acc[r][p] = _mm512_loadu_ps(acc_out + 16 * ((first + r) * P + p));
-  }
+  for (int r = 0; r < N; ++r) StartRow<P>(sums, first + r, acc[r]);
   const unsigned char* next = ahead.bytes;
+  const unsigned char* next_activations = ahead.activations;
   // One row's lines a block: all at once would hold every line buffer for as long as the last-level
   // cache takes to answer, and the activations behind them wait.
-  const float* out = ahead.out + first * ahead.out_stride;
-  const uint32_t stored_rows = ahead.is_stored ? N : 0;
+  const float* out = sums.out + first * sums.out_stride;
+  const uint32_t stored_rows = sums.is_last ? N : 0;
   for (uint32_t b = 0; b < block_count; ++b) {
     if (first == 0) {
       for (uint32_t i = 0; i < ahead.bytes_per_block; i += 64, next += 64) {
@@ -300,29 +336,33 @@ KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activati
         }
       }
     }
+    if (first + N == R) {
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r, next_activations += kRecordBytes) {
+        _mm_prefetch(reinterpret_cast<const char*>(next_activations), _MM_HINT_T0);
+      }
+    }
     if (b < stored_rows) {
       for (int p = 0; p < P; ++p) __builtin_prefetch(out + 16 * p, 1);
-      out += ahead.out_stride;
+      out += sums.out_stride;
     }
     AccumulateExpanded<F, R, N, P>(chunk, activations, first, acc);
     chunk += P * kExpandedBytes<F>;
     activations += R * kRecordBytes;
   }
 #pragma GCC unroll 16
-  for (int r = 0; r < N; ++r) {
-#pragma GCC unroll 16
-    for (int p = 0; p < P; ++p) _mm512_storeu_ps(acc_out + 16 * ((first + r) * P + p), acc[r][p]);
-  }
+  for (int r = 0; r < N; ++r) StoreRow<P>(sums, first + r, acc[r]);
 }
 
 template <int F, int R, int P>
 void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
-                  uint32_t block_count, const Ahead& ahead, float* acc) {
-  // 6 rows of 2 panels fill the registers: 12 integer sums, 12 float sums.
-  constexpr int kFirst = R <= 6 ? R : (R + 1) / 2;
-  SubTile<F, R, kFirst, P>(chunk, activations, block_count, 0, ahead, acc);
+                  uint32_t block_count, const Ahead& ahead, const TileSums& sums) {
+  // 7 rows of 2 panels fill the registers, 14 integer sums and 14 float sums, and as many chains
+  // hide a dot product's latency; 12 do not quite.
+  constexpr int kFirst = R <= 7 ? R : (R + 1) / 2;
+  SubTile<F, R, kFirst, P>(chunk, activations, block_count, 0, ahead, sums);
   if constexpr (R > kFirst)
-    SubTile<F, R, R - kFirst, P>(chunk, activations, block_count, kFirst, ahead, acc);
+    SubTile<F, R, R - kFirst, P>(chunk, activations, block_count, kFirst, ahead, sums);
 }
 
 template <int F>
@@ -412,7 +452,7 @@ KV_INLINE void DotLines(const unsigned char* codes, const unsigned char* planes,
   }
 }
 
-// Adds block b's sums times `scale` to acc, then `min` if the format has one.
+// Adds `min`, if the format has one, to acc, then block b's sums times `scale`.
 template <int R, int B, int C>
 KV_INLINE void AddSums(const Sums<R, B, C>& sums, int b, __m512 scale, const __m512* min,
                        const unsigned char* record, __m512* acc) {
@@ -420,13 +460,13 @@ KV_INLINE void AddSums(const Sums<R, B, C>& sums, int b, __m512 scale, const __m
   for (int r = 0; r < R; ++r) {
     __m512i sum = sums.at[r][b][0];
     if constexpr (C == 2) sum = _mm512_add_epi32(sum, sums.at[r][b][1]);
+    if (min != nullptr) {
+      acc[r] = _mm512_fmadd_ps(*min, BroadcastFloat<R>(record, kSlotScaleSum, r), acc[r]);
+    }
     const __m512 product =
         _mm512_fmadd_ps(_mm512_castsi512_ps(sum), BroadcastFloat<R>(record, kSlotScale, r),
                         BroadcastFloat<R>(record, kSlotMinusMagic, r));
     acc[r] = _mm512_fmadd_ps(product, scale, acc[r]);
-    if (min != nullptr) {
-      acc[r] = _mm512_fmadd_ps(*min, BroadcastFloat<R>(record, kSlotScaleSum, r), acc[r]);
-    }
   }
 }
 

@@ -28,9 +28,10 @@
 //   MXFP4  4 nibble lines                                 scales: bf16 d[16]
 // Panel of F32, F16, BF16: [k][16].
 //
-// Activation tile of R <= 12 rows (rows are shared out evenly, TileSplit in matmul.inl): one record
-// of 64 * R bytes per 32-block: int8 q[R][32], then eight arrays [R] of 4 bytes at the slots below.
-// A record is one cache line when R is 1: that is what decoding one sequence streams through.
+// Activation tile of R <= 12 rows (rows are shared out evenly, TileSplit in matmul.inl; beyond
+// kFewRows tiles have as many rows as the instruction set likes best, Kernels::tile_rows): one
+// record of 64 * R bytes per 32-block: int8 q[R][32], then eight arrays [R] of 4 bytes at the slots
+// below. A record is one cache line when R is 1: that is what decoding one sequence streams through.
 #ifndef KVASIR_KERNELS_MATMUL_LAYOUT_H_
 #define KVASIR_KERNELS_MATMUL_LAYOUT_H_
 
@@ -118,23 +119,30 @@ enum Slot : int {
 };
 constexpr uint32_t kRecordBytes = 64;  // Per activation row and 32-block.
 constexpr uint32_t kMaxTileRows = 12;
+constexpr uint32_t kFewRows = 24;
 
-// Activations of a row block stay within half of the smallest L2 we care for (1 MiB) while all
-// panels pass over them.
-constexpr size_t kRowBlockBytes = size_t{512} * 1024;
-constexpr uint32_t kMaxRowBlock = 192;
+constexpr uint32_t kMaxRowBlock = 518;
 // 32-blocks unpacked at once, at most: two panels of 20 * 640 bytes (Q2_K: 768) and a tile's
 // activations take 40 KiB. At least 8, so that every chunk can start at a header.
 constexpr uint32_t kChunkBlocks = 20;
 
 // What tiles fetch ahead of, a few lines per 32-block computed: the packed bytes of the next chunk,
-// and the lines that the tile's sums go to.
+// and the activations of the next tile.
 struct Ahead {
   const unsigned char* bytes;  // Of the first panel's; the others lie panel_stride apart.
   size_t panel_stride;
   uint32_t bytes_per_block;  // Of each panel; a multiple of 64, 0: nothing.
-  bool is_stored;            // The sums are stored behind these blocks.
-  const float* out;          // The tile's first row and output; rows lie out_stride apart.
+  const unsigned char* activations;
+};
+
+// Where the sums of a tile's rows begin and where they go. Rows of `out` lie out_stride apart.
+struct TileSums {
+  bool is_first;  // They begin at zero; otherwise in acc.
+  bool is_last;   // They go to out; otherwise to acc.
+  bool add;       // To what out holds.
+  uint32_t lanes;  // Outputs of the panels side by side; the padding of the last one is none.
+  float* acc;      // [R][panels * 16]
+  float* out;      // The tile's first row and output.
   size_t out_stride;
 };
 
@@ -146,6 +154,7 @@ struct MatMulArgs {
   uint32_t panel_end;
   uint32_t cols;
   uint32_t rows;
+  size_t row_block_bytes;  // Of activations that all panels pass over before the next ones.
   const unsigned char* quantized;
   const float* values;
   bool add;
@@ -157,6 +166,7 @@ struct MatMulArgs {
 // tile_rows rows from x [32 * blocks].
 using MatMulFn = void (*)(const MatMulArgs& args);
 struct Kernels {
+  uint32_t tile_rows;  // Of tiles, at most, if there are more than kFewRows rows.
   MatMulFn mat_mul[kFormatCount];
   void (*quantize_row)(const float* x, uint32_t blocks, uint32_t tile_rows, uint32_t r,
                        unsigned char* tile);

@@ -16,7 +16,8 @@ constexpr int kTile = kPanelLayouts[F].scales == 0   ? F
                       : kPanelLayouts[F].scales == 2 ? kQ6_K
                                                      : kQ4_0;
 constexpr uint32_t kPanelsAtOnce = 1;
-constexpr bool kTilesFetchOutputs = false;
+constexpr uint32_t kManyRowsTile = kMaxTileRows;
+constexpr bool kTilesStore = false;
 
 #include "kernels/half.inl"
 
@@ -180,7 +181,8 @@ inline void AddMinima(const signed char* codes, const float* min, float d, float
 
 template <int F, int R, int P>
 void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
-                  uint32_t block_count, const Ahead&, float* acc) {
+                  uint32_t block_count, const Ahead&, const TileSums& sums) {
+  float* const acc = sums.acc;
   for (uint32_t b = 0; b < block_count; ++b) {
     const int16_t* weights = reinterpret_cast<const int16_t*>(chunk);
     const float* scale = reinterpret_cast<const float*>(chunk + 1024);
@@ -188,6 +190,12 @@ void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
     for (int r = 0; r < R; ++r) {
       const signed char* codes = reinterpret_cast<const signed char*>(activations + 32 * r);
       const float d = LoadFloat(activations + R * (32 + 4 * kSlotScale) + 4 * r);
+      if constexpr (F == kQ4_1) {
+        const float s = LoadFloat(activations + R * (32 + 4 * kSlotScaleSum) + 4 * r);
+        for (int row = 0; row < 16; ++row) {
+          acc[16 * r + row] = __builtin_fmaf(extra[row], s, acc[16 * r + row]);
+        }
+      }
       if constexpr (F == kQ6_K || F == kQ2_K) {
         AddScaled(weights, codes, 0, 16, scale, d, acc + 16 * r);
         AddScaled(weights, codes, 16, 32, extra, d, acc + 16 * r);
@@ -197,12 +205,6 @@ void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
       if constexpr (F == kQ2_K) {
         AddMinima(codes, scale + 32, d, acc + 16 * r);
         AddMinima(codes + 16, scale + 48, d, acc + 16 * r);
-      }
-      if constexpr (F == kQ4_1) {
-        const float s = LoadFloat(activations + R * (32 + 4 * kSlotScaleSum) + 4 * r);
-        for (int row = 0; row < 16; ++row) {
-          acc[16 * r + row] = __builtin_fmaf(extra[row], s, acc[16 * r + row]);
-        }
       }
     }
     chunk += kExpandedBytes<F>;
@@ -268,6 +270,7 @@ void QuantizeRow(const float* x, uint32_t blocks, uint32_t tile_rows, uint32_t r
 }  // namespace
 
 const Kernels kScalarKernels = {
+    kManyRowsTile,
     {MatMulFloat<kF32>, MatMulFloat<kF16>, MatMulQuantized<kQ4_0>, MatMulQuantized<kQ4_1>,
      MatMulQuantized<kQ5_0>, MatMulQuantized<kQ8_0>, MatMulQuantized<kQ4_K>, MatMulQuantized<kQ6_K>,
      MatMulFloat<kBF16>, MatMulQuantized<kQ5_1>, MatMulQuantized<kQ2_K>, MatMulQuantized<kQ3_K>,

@@ -48,7 +48,7 @@ struct KvFormat {
   KvLayout layout;
   std::vector<KvRope> rope;        // [group_count]
   uint32_t quantizer_version = 2;  // How K and V become the stored type.
-  uint32_t numerics_version = 2;   // Raised when any kernel's rounding changes.
+  uint32_t numerics_version = 3;   // Raised when any kernel's rounding changes.
   std::string tenant_salt;         // Separates tenants; any bytes.
 };
 

@@ -105,11 +105,7 @@ void CpuStep::Multiply(int worker, StepPhase phase, const Activations& input,
                        std::span<const MatrixProduct> products) {
   uint32_t panels = 0;
   for (const MatrixProduct& product : products) panels += product.matrix->panel_count();
-  // Claims big enough to stream, small enough that the last one does not keep the others waiting.
-  const uint32_t claims = static_cast<uint32_t>(team_.worker_count()) * 8;
-  uint32_t grain = std::clamp(panels / claims, 1u, 64u);
-  // Big tiles are computed two panels side by side (kernels/matmul.h).
-  if (input.rows > kTileRows) grain = (grain + 1) / 2 * 2;
+  const uint32_t grain = PanelGrain(panels, input.rows, team_.worker_count());
   // Of neighbours, so that each worker reads one run of the weights.
   team_.ClaimNear(worker, panels, grain, [&](uint32_t begin, uint32_t end) {
     uint32_t first = 0;
