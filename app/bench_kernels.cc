@@ -21,6 +21,7 @@
 #include "model_flags.h"
 #include "option_values.h"
 #include "output.h"
+#include "quiet_rounds.h"
 #include "terminal.h"
 #include "timing.h"
 
@@ -29,7 +30,9 @@ namespace {
 
 constexpr uint32_t kMaxRows = 4096;
 constexpr uint32_t kMaxSide = 1u << 20;
-constexpr double kRoundSeconds = 0.01;  // Of one timed round, at least.
+// Of one timed round, at least. A short one is undisturbed more often.
+constexpr double kRoundSeconds = 0.01;
+constexpr double kShortRoundSeconds = 0.002;
 
 struct Shape {
   uint32_t out_rows = 0;
@@ -199,21 +202,19 @@ class Product {
     return product;
   }
 
-  // Seconds of `passes` times all matrices, shared out as the model runner does.
-  double Time(WorkerTeam& team, const Matrices& matrices, int passes) const {
+  // Seconds of products with `count` matrices from number `first` on, modulo all of them, shared
+  // out as the model runner does.
+  double Time(WorkerTeam& team, const Matrices& matrices, size_t first, size_t count) const {
     const double start = NowSeconds();
     team.Run([&](int worker) {
-      for (int pass = 0; pass < passes; ++pass) {
-        for (size_t i = 0; i < matrices.copies(); ++i) {
-          const PackedMatrix w = matrices.at(i);
-          const uint32_t grain =
-              PanelGrain(w.panel_count(), activations_.rows, team.worker_count());
-          team.ClaimNear(worker, w.panel_count(), grain, [&](uint32_t begin, uint32_t end) {
-            MatMulPanels(w, activations_, begin, end, Store::kAssign,
-                         reinterpret_cast<float*>(out_.data()), w.rows);
-          });
-          team.Barrier();
-        }
+      for (size_t i = first; i < first + count; ++i) {
+        const PackedMatrix w = matrices.at(i % matrices.copies());
+        const uint32_t grain = PanelGrain(w.panel_count(), activations_.rows, team.worker_count());
+        team.ClaimNear(worker, w.panel_count(), grain, [&](uint32_t begin, uint32_t end) {
+          MatMulPanels(w, activations_, begin, end, Store::kAssign,
+                       reinterpret_cast<float*>(out_.data()), w.rows);
+        });
+        team.Barrier();
       }
     });
     return NowSeconds() - start;
@@ -259,6 +260,11 @@ class BenchKernelsCommand : public Command {
         .Type("N")
         .Range(1, 1000)
         .ShowDefault();
+    options.AddFlag(
+        "--undisturbed", &undisturbed_,
+        "Count only repetitions before and after which a loop of loads ran at its "
+        "best speed: no stranger on the cores' other threads. Up to 20 times as many are "
+        "made");
     options.AddFlag("--json", &json_, "Print one JSON object");
     options.Add("--threads", &flags_.threads, "Worker threads (default: the usable cores)")
         .Type("N")
@@ -273,20 +279,21 @@ class BenchKernelsCommand : public Command {
   StatusOr<int> Run() override {
     KV_ASSIGN_OR_RETURN(const std::vector<WeightFormat> formats, ParseFormats(formats_));
     KV_ASSIGN_OR_RETURN(const std::vector<Shape> shapes, ParseShapes(shapes_));
-    KV_ASSIGN_OR_RETURN(const std::vector<uint32_t> rows, ParseCounts(rows_));
+    KV_ASSIGN_OR_RETURN(const std::vector<uint32_t> row_counts, ParseCounts(rows_));
     KV_ASSIGN_OR_RETURN(const uint64_t memory, ParseByteSize(memory_));
-    if (*std::max_element(rows.begin(), rows.end()) > kMaxRows) {
+    if (*std::max_element(row_counts.begin(), row_counts.end()) > kMaxRows) {
       return InvalidArgument("--rows: at most {}", kMaxRows);
     }
     KV_ASSIGN_OR_RETURN(const int threads, ApplyMachineFlags(flags_));
     KV_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerTeam> team, WorkerTeam::Create(threads));
     KV_ASSIGN_OR_RETURN(limits_, MeasureMachineLimits(*team, memory));
+    QuietRounds rounds(*team, repeats_, undisturbed_);
     std::vector<KernelFigure> others;
     if (Wants("attention")) {
-      KV_ASSIGN_OR_RETURN(others, MeasureAttention(*team, repeats_));
+      KV_ASSIGN_OR_RETURN(others, MeasureAttention(*team, rounds));
     }
     if (Wants("rows")) {
-      const std::vector<KernelFigure> rows_too = MeasureRowOps(*team, repeats_);
+      const std::vector<KernelFigure> rows_too = MeasureRowOps(*team, rounds);
       others.insert(others.end(), rows_too.begin(), rows_too.end());
     }
     std::vector<Measurement> results;
@@ -295,18 +302,21 @@ class BenchKernelsCommand : public Command {
       for (const Shape& shape : shapes) {
         // The models' K-quants are the matrices whose rows are whole blocks of 256.
         if (shape.cols % TraitsOf(format).block_values != 0) continue;
-        KV_RETURN_IF_ERROR(Measure(*team, format, shape, rows, memory, &results));
+        KV_RETURN_IF_ERROR(Measure(*team, rounds, format, shape, row_counts, memory, &results));
       }
     }
     if (results.empty() && Wants("products")) {
       return InvalidArgument("--shape: no shape has a whole number of blocks of the formats");
     }
     if (json_) {
-      PrintJson(results, others, threads);
+      PrintJson(results, others, threads, rounds);
       return kExitOk;
     }
     PrintOut("{} threads, {}, {} of weights, medians of {}\n", threads, IsaName(ActiveIsa()),
              memory_, repeats_);
+    if (undisturbed_) {
+      PrintOut("undisturbed: {} of {} repetitions counted\n", rounds.counted(), rounds.made());
+    }
     PrintOut("limits   memory {:.1f} GB/s, int8 {:.0f} GMAC/s, fp32 {:.0f} GMAC/s\n",
              limits_.read_gb_s, limits_.int8_gmac_s, limits_.fp32_gmac_s);
     if (!results.empty()) PrintProducts(results);
@@ -320,24 +330,26 @@ class BenchKernelsCommand : public Command {
     return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
   }
 
-  Status Measure(WorkerTeam& team, WeightFormat format, const Shape& shape,
-                 const std::vector<uint32_t>& rows, size_t memory,
+  Status Measure(WorkerTeam& team, QuietRounds& rounds, WeightFormat format, const Shape& shape,
+                 const std::vector<uint32_t>& row_counts, size_t memory,
                  std::vector<Measurement>* results) const {
     KV_ASSIGN_OR_RETURN(const Matrices matrices, Matrices::Create(format, shape, memory));
-    for (const uint32_t row_count : rows) {
+    for (const uint32_t row_count : row_counts) {
       KV_ASSIGN_OR_RETURN(const Product product, Product::Create(shape, row_count));
-      product.Time(team, matrices, 1);  // Pages are touched, caches filled.
-      const double once = product.Time(team, matrices, 1);
-      const int passes = static_cast<int>(std::max(1.0, kRoundSeconds / once));
-      std::vector<double> seconds;
-      for (int i = 0; i < repeats_; ++i) {
-        seconds.push_back(product.Time(team, matrices, passes) / passes);
-      }
-      const Timing timing = Summarise(seconds);
-      const double copies = static_cast<double>(matrices.copies());
-      const double macs = copies * shape.out_rows * shape.cols * row_count;
+      const size_t all = matrices.copies();
+      product.Time(team, matrices, 0, all);  // Pages are touched, caches filled.
+      const double one_s = product.Time(team, matrices, 0, all) / static_cast<double>(all);
+      const double round_s = undisturbed_ ? kShortRoundSeconds : kRoundSeconds;
+      const size_t count = static_cast<size_t>(std::max(1.0, round_s / one_s));
+      size_t next = 0;
+      const Timing timing = rounds.Measure([&] {
+        const double seconds = product.Time(team, matrices, next, count);
+        next = (next + count) % all;
+        return seconds / static_cast<double>(count);
+      });
+      const double macs = static_cast<double>(shape.out_rows) * shape.cols * row_count;
       results->push_back({format, shape, row_count, macs / timing.median_s * 1e-9,
-                          copies * static_cast<double>(matrices.bytes()) / timing.median_s * 1e-9,
+                          static_cast<double>(matrices.bytes()) / timing.median_s * 1e-9,
                           timing.spread});
     }
     return OkStatus();
@@ -349,12 +361,15 @@ class BenchKernelsCommand : public Command {
   static double Share(double value, double limit) { return limit > 0.0 ? value / limit : 0.0; }
 
   void PrintJson(const std::vector<Measurement>& results, const std::vector<KernelFigure>& others,
-                 int threads) const {
+                 int threads, const QuietRounds& rounds) const {
     nlohmann::ordered_json json;
     json["isa"] = std::string(IsaName(ActiveIsa()));
     json["threads"] = threads;
     json["memory"] = memory_;
     json["repeats"] = repeats_;
+    if (undisturbed_) {
+      json["undisturbed"] = {{"counted", rounds.counted()}, {"made", rounds.made()}};
+    }
     json["kernels"] = nlohmann::ordered_json::array();
     for (const Measurement& m : results) {
       json["kernels"].push_back({{"format", std::string(TraitsOf(m.format).name)},
@@ -422,6 +437,7 @@ class BenchKernelsCommand : public Command {
   std::string memory_ = "16M";
   int repeats_ = 5;
   bool json_ = false;
+  bool undisturbed_ = false;
   MachineLimits limits_;
 };
 

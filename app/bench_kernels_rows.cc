@@ -24,7 +24,8 @@ namespace {
 constexpr double kRoundSeconds = 0.005;  // Of one timed round, at least.
 
 // Seconds that one call takes when every worker makes calls at the same time.
-Timing TimeCalls(WorkerTeam& team, int repeats, const std::function<void(int worker)>& call) {
+Timing TimeCalls(WorkerTeam& team, QuietRounds& rounds,
+                 const std::function<void(int worker)>& call) {
   const auto seconds_of = [&](int calls) {
     const double start = NowSeconds();
     team.Run([&](int worker) {
@@ -36,9 +37,7 @@ Timing TimeCalls(WorkerTeam& team, int repeats, const std::function<void(int wor
   seconds_of(1);  // Pages are touched, caches filled.
   int calls = 1;
   while (seconds_of(calls) < kRoundSeconds) calls *= 2;
-  std::vector<double> seconds;
-  for (int i = 0; i < repeats; ++i) seconds.push_back(seconds_of(calls) / calls);
-  return Summarise(seconds);
+  return rounds.Measure([&] { return seconds_of(calls) / calls; });
 }
 
 struct AttentionShape {
@@ -194,7 +193,7 @@ std::vector<RowOp> RowOps() {
 
 }  // namespace
 
-StatusOr<std::vector<KernelFigure>> MeasureAttention(WorkerTeam& team, int repeats) {
+StatusOr<std::vector<KernelFigure>> MeasureAttention(WorkerTeam& team, QuietRounds& rounds) {
   constexpr AttentionShape kShapes[] = {{64, 3, 1, 128},  {64, 3, 1, 8000},  {64, 3, 16, 2000},
                                         {256, 4, 1, 512}, {256, 4, 1, 8000}, {256, 4, 16, 2000}};
   const size_t workers = static_cast<size_t>(team.worker_count());
@@ -208,7 +207,7 @@ StatusOr<std::vector<KernelFigure>> MeasureAttention(WorkerTeam& team, int repea
       }
       const double units = cases[0].Call();
       const Timing timing =
-          TimeCalls(team, repeats, [&](int worker) { cases[static_cast<size_t>(worker)].Call(); });
+          TimeCalls(team, rounds, [&](int worker) { cases[static_cast<size_t>(worker)].Call(); });
       const double rate = static_cast<double>(workers) / timing.median_s * 1e-9;
       const double seen = shape.context - (shape.rows - 1) / 2.0;  // By the average row.
       const double macs = 2.0 * seen * shape.rows * shape.group * shape.head_dim;
@@ -225,13 +224,13 @@ StatusOr<std::vector<KernelFigure>> MeasureAttention(WorkerTeam& team, int repea
   return figures;
 }
 
-std::vector<KernelFigure> MeasureRowOps(WorkerTeam& team, int repeats) {
+std::vector<KernelFigure> MeasureRowOps(WorkerTeam& team, QuietRounds& rounds) {
   const size_t workers = static_cast<size_t>(team.worker_count());
   std::vector<KernelFigure> figures;
   for (const RowOp& op : RowOps()) {
     std::vector<RowBuffers> rows(workers, RowBuffers(op.size));
     const Timing timing =
-        TimeCalls(team, repeats, [&](int worker) { op.call(rows[static_cast<size_t>(worker)]); });
+        TimeCalls(team, rounds, [&](int worker) { op.call(rows[static_cast<size_t>(worker)]); });
     const double bytes = op.bytes_a_float * static_cast<double>(op.size);
     figures.push_back(
         {std::string(op.name), fmt::format("{} floats", op.size), timing.median_s * 1e6, 0.0,

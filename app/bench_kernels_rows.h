@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "base/worker_team.h"
+#include "quiet_rounds.h"
 
 namespace kvasir {
 
@@ -21,11 +22,11 @@ struct KernelFigure {
 };
 
 // Heads of 64 (groups of 3) and of 256 (groups of 4), one row and a full tile, f16, int8 and int4.
-StatusOr<std::vector<KernelFigure>> MeasureAttention(WorkerTeam& team, int repeats);
+StatusOr<std::vector<KernelFigure>> MeasureAttention(WorkerTeam& team, QuietRounds& rounds);
 
 // Norm, quantization, RoPE, gate, residual and the scans of a row of logits, at the sizes of
 // SmolLM2-135M and Gemma 3 270M; from the nearest caches.
-std::vector<KernelFigure> MeasureRowOps(WorkerTeam& team, int repeats);
+std::vector<KernelFigure> MeasureRowOps(WorkerTeam& team, QuietRounds& rounds);
 
 }  // namespace kvasir
 

@@ -15,6 +15,7 @@ namespace kvasir {
 namespace {
 
 constexpr int kRounds = 5;
+constexpr double kLeastSeconds = 0.1;  // So that workers that began on one core have left it.
 constexpr uint32_t kSliceBytes = 1u << 20;
 constexpr int kChains = 16;  // Independent sums: 10 just hide a latency of 5 at 2 a cycle, if
                              // nothing is ever late, and measured a sixth too little.
@@ -119,7 +120,8 @@ __attribute__((target("avx2,fma"))) uint64_t FloatLoopAvx2() {
 // 10^9 multiply-accumulates a second of all workers running `loop`.
 double Rate(WorkerTeam& team, uint64_t (*loop)(), int lanes) {
   double best_seconds = 1e30;
-  for (int round = 0; round < kRounds; ++round) {
+  const double begin = NowSeconds();
+  for (int round = 0; round < kRounds || NowSeconds() - begin < kLeastSeconds; ++round) {
     const double start = NowSeconds();
     team.Run([&](int) { sink.fetch_xor(loop(), std::memory_order_relaxed); });
     best_seconds = std::min(best_seconds, NowSeconds() - start);

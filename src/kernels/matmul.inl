@@ -17,9 +17,9 @@
 //   acc = fma(m_w, d_a * sum(q_a), acc)            formats with a minimum
 //   acc = fma(d_a * (sum(q_w * q_a) - zero * sum(q_a)), d_w, acc)     the product rounded
 // (Q2_K, Q3_K, Q6_K: each line for both halves of the block, with their scales; Q2_K's minima come
-// last. The minimum needs no dot product, so it is done while those are on their way.) F32, F16, BF16: s
-// = 0, s = fma(w, x, s) over the 32 k in order, acc = acc + s. Whatever an instruction set does
-// otherwise is exact.
+// last. The minimum needs no dot product, so it is done while those are on their way.) F32, F16,
+// BF16: s = 0, s = fma(w, x, s) over the 32 k in order, acc = acc + s. Whatever an instruction set
+// does otherwise is exact.
 
 // Rows go to tiles evenly, longer tiles first: 9 rows are 5 + 4, not 8 + 1.
 struct TileSplit {

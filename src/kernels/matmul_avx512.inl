@@ -253,7 +253,7 @@ KV_INLINE void AddGroups(const unsigned char* chunk, const unsigned char* record
     }
     if constexpr (kHasMinimum<F>) {
       static_assert(N < 8);
-      if (g >= 1 && g <= N) AddMinimum<F, R, P>(chunk, record, first + g - 1, acc[g - 1]);
+      if (g < N) AddMinimum<F, R, P>(chunk, record, first + g, acc[g]);
     }
   }
   asm volatile("" ::: "memory");
@@ -287,30 +287,47 @@ KV_INLINE void AccumulateExpanded(const unsigned char* chunk, const unsigned cha
   AddGroups<F, R, N, P>(chunk, record, first, 0, 8, kZeroSlot<F>, 512, acc);
 }
 
-// The sums of row r, where a tile begins.
-template <int P>
-KV_INLINE void StartRow(const TileSums& sums, int r, __m512* acc) {
+// Sums of rows [first, first + N), where a tile begins.
+template <int N, int P>
+KV_INLINE void StartTile(const TileSums& sums, int first, __m512 acc[][P]) {
 #pragma GCC unroll 16
-  for (int p = 0; p < P; ++p) {
-    acc[p] = sums.is_first ? _mm512_setzero_ps() : _mm512_loadu_ps(sums.acc + 16 * (r * P + p));
+  for (int r = 0; r < N; ++r) {
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) acc[r][p] = _mm512_setzero_ps();
+  }
+  if (sums.is_first) return;
+#pragma GCC unroll 16
+  for (int r = 0; r < N; ++r) {
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) acc[r][p] = _mm512_loadu_ps(sums.acc + 16 * ((first + r) * P + p));
   }
 }
 
 // And where it ends.
-template <int P>
-KV_INLINE void StoreRow(const TileSums& sums, int r, const __m512* acc) {
-  float* const out = sums.out + r * sums.out_stride;
+template <int N, int P>
+KV_INLINE void EndTile(const TileSums& sums, int first, const __m512 acc[][P]) {
+  if (!sums.is_last) {
 #pragma GCC unroll 16
-  for (int p = 0; p < P; ++p) {
-    if (!sums.is_last) {
-      _mm512_storeu_ps(sums.acc + 16 * (r * P + p), acc[p]);
-      continue;
+    for (int r = 0; r < N; ++r) {
+#pragma GCC unroll 16
+      for (int p = 0; p < P; ++p) {
+        _mm512_storeu_ps(sums.acc + 16 * ((first + r) * P + p), acc[r][p]);
+      }
     }
-    const uint32_t lanes = sums.lanes - 16 * p;  // Only the last panel has fewer than 16.
-    const __mmask16 mask = static_cast<__mmask16>(0xFFFFu >> (lanes < 16 ? 16 - lanes : 0));
-    __m512 sum = acc[p];
-    if (sums.add) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out + 16 * p), sum);
-    _mm512_mask_storeu_ps(out + 16 * p, mask, sum);
+    return;
+  }
+  float* out = sums.out + first * sums.out_stride;
+  // Only the last panel may have fewer than 16 outputs.
+  const __mmask16 mask = static_cast<__mmask16>(0xFFFFu >> (16 * P - sums.lanes));
+#pragma GCC unroll 16
+  for (int r = 0; r < N; ++r, out += sums.out_stride) {
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) {
+      const __mmask16 stored = p + 1 == P ? mask : static_cast<__mmask16>(0xFFFF);
+      __m512 sum = acc[r][p];
+      if (sums.add) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(stored, out + 16 * p), sum);
+      _mm512_mask_storeu_ps(out + 16 * p, stored, sum);
+    }
   }
 }
 
@@ -320,8 +337,7 @@ template <int F, int R, int N, int P>
 KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activations,
                        uint32_t block_count, int first, const Ahead& ahead, const TileSums& sums) {
   __m512 acc[N][P];
-#pragma GCC unroll 16
-  for (int r = 0; r < N; ++r) StartRow<P>(sums, first + r, acc[r]);
+  StartTile<N, P>(sums, first, acc);
   const unsigned char* next = ahead.bytes;
   const unsigned char* next_activations = ahead.activations;
   // One row's lines a block: all at once would hold every line buffer for as long as the last-level
@@ -350,8 +366,7 @@ KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activati
     chunk += P * kExpandedBytes<F>;
     activations += R * kRecordBytes;
   }
-#pragma GCC unroll 16
-  for (int r = 0; r < N; ++r) StoreRow<P>(sums, first + r, acc[r]);
+  EndTile<N, P>(sums, first, acc);
 }
 
 template <int F, int R, int P>

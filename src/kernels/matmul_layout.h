@@ -31,7 +31,8 @@
 // Activation tile of R <= 12 rows (rows are shared out evenly, TileSplit in matmul.inl; beyond
 // kFewRows tiles have as many rows as the instruction set likes best, Kernels::tile_rows): one
 // record of 64 * R bytes per 32-block: int8 q[R][32], then eight arrays [R] of 4 bytes at the slots
-// below. A record is one cache line when R is 1: that is what decoding one sequence streams through.
+// below. A record is one cache line when R is 1: that is what decoding one sequence streams
+// through.
 #ifndef KVASIR_KERNELS_MATMUL_LAYOUT_H_
 #define KVASIR_KERNELS_MATMUL_LAYOUT_H_
 
@@ -137,9 +138,9 @@ struct Ahead {
 
 // Where the sums of a tile's rows begin and where they go. Rows of `out` lie out_stride apart.
 struct TileSums {
-  bool is_first;  // They begin at zero; otherwise in acc.
-  bool is_last;   // They go to out; otherwise to acc.
-  bool add;       // To what out holds.
+  bool is_first;   // They begin at zero; otherwise in acc.
+  bool is_last;    // They go to out; otherwise to acc.
+  bool add;        // To what out holds.
   uint32_t lanes;  // Outputs of the panels side by side; the padding of the last one is none.
   float* acc;      // [R][panels * 16]
   float* out;      // The tile's first row and output.
