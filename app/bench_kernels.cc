@@ -131,8 +131,9 @@ struct Measurement {
   Shape shape;
   uint32_t rows = 0;
   double gmac_s = 0.0;
-  double gb_s = 0.0;    // Packed weights, once a product.
-  double spread = 0.0;  // (slowest - fastest) / median.
+  double peak_share = 0.0;  // Median of rounds, each beside a round of the peak.
+  double gb_s = 0.0;        // Packed weights, once a product.
+  double spread = 0.0;      // (slowest - fastest) / median.
 };
 
 // Copies of one matrix in panels.
@@ -209,10 +210,14 @@ class Product {
     team.Run([&](int worker) {
       for (size_t i = first; i < first + count; ++i) {
         const PackedMatrix w = matrices.at(i % matrices.copies());
-        const uint32_t grain = PanelGrain(w.panel_count(), activations_.rows, team.worker_count());
-        team.ClaimNear(worker, w.panel_count(), grain, [&](uint32_t begin, uint32_t end) {
-          MatMulPanels(w, activations_, begin, end, Store::kAssign,
-                       reinterpret_cast<float*>(out_.data()), w.rows);
+        const uint32_t panels = w.panel_count();
+        const uint32_t grain = PanelGrain(panels, activations_.rows, team.worker_count());
+        const uint32_t units = panels * RowBlocks(activations_.rows, activations_.cols);
+        team.ClaimNear(worker, units, grain, [&](uint32_t begin, uint32_t end) {
+          ForRowBlocks(panels, begin, end, [&](uint32_t block, uint32_t from, uint32_t to) {
+            MatMulRowBlock(w, activations_, block, from, to, Store::kAssign,
+                           reinterpret_cast<float*>(out_.data()), w.rows);
+          });
         });
         team.Barrier();
       }
@@ -342,22 +347,27 @@ class BenchKernelsCommand : public Command {
       const double round_s = undisturbed_ ? kShortRoundSeconds : kRoundSeconds;
       const size_t count = static_cast<size_t>(std::max(1.0, round_s / one_s));
       size_t next = 0;
-      const Timing timing = rounds.Measure([&] {
+      const double macs = static_cast<double>(shape.out_rows) * shape.cols * row_count;
+      const auto peak = MultipliesIntegers(format) ? MeasureInt8Round : MeasureFp32Round;
+      const auto measured = rounds.Collect([&] {
         const double seconds = product.Time(team, matrices, next, count);
         next = (next + count) % all;
-        return seconds / static_cast<double>(count);
+        return std::pair(seconds / static_cast<double>(count), peak(team));
       });
-      const double macs = static_cast<double>(shape.out_rows) * shape.cols * row_count;
-      results->push_back({format, shape, row_count, macs / timing.median_s * 1e-9,
-                          static_cast<double>(matrices.bytes()) / timing.median_s * 1e-9,
-                          timing.spread});
+      std::vector<double> seconds;
+      std::vector<double> shares;
+      for (const auto& [product_s, peak_gmac_s] : measured) {
+        seconds.push_back(product_s);
+        shares.push_back(Share(macs / product_s * 1e-9, peak_gmac_s));
+      }
+      const Timing timing = Summarise(seconds);
+      results->push_back(
+          {format, shape, row_count, macs / timing.median_s * 1e-9, Summarise(shares).median_s,
+           static_cast<double>(matrices.bytes()) / timing.median_s * 1e-9, timing.spread});
     }
     return OkStatus();
   }
 
-  double PeakOf(WeightFormat format) const {
-    return MultipliesIntegers(format) ? limits_.int8_gmac_s : limits_.fp32_gmac_s;
-  }
   static double Share(double value, double limit) { return limit > 0.0 ? value / limit : 0.0; }
 
   void PrintJson(const std::vector<Measurement>& results, const std::vector<KernelFigure>& others,
@@ -377,7 +387,7 @@ class BenchKernelsCommand : public Command {
                                  {"inputs", m.shape.cols},
                                  {"rows", m.rows},
                                  {"gmac_s", m.gmac_s},
-                                 {"peak_share", Share(m.gmac_s, PeakOf(m.format))},
+                                 {"peak_share", m.peak_share},
                                  {"gb_s", m.gb_s},
                                  {"read_share", Share(m.gb_s, limits_.read_gb_s)},
                                  {"spread", m.spread}});
@@ -416,7 +426,7 @@ class BenchKernelsCommand : public Command {
     PrintOut(
         "\nformat  outputs x inputs   rows     GMAC/s  of peak  of ceiling     GB/s  of memory\n");
     for (const Measurement& m : results) {
-      const double peak = Share(m.gmac_s, PeakOf(m.format));
+      const double peak = m.peak_share;
       const double ceiling = ActiveIsa() == Isa::kAvx512 ? peak / Ceiling(m.format) : 0.0;
       PrintOut(
           "{:<8}{:>7} x {:<10}{:>5}{:>11.1f}{:>7.0f} %{:>10} %{:>9.1f}{:>9.0f} %  +-{:.0f} %\n",

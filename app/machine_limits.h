@@ -22,6 +22,11 @@ struct MachineLimits {
   double fp32_gmac_s = 0.0;  // Likewise float multiply-adds.
 };
 
+// One short round of what int8_gmac_s or fp32_gmac_s is the best of. The clock moves by some per
+// cent from second to second, so a share of the peak is one of a round next to the one in question.
+double MeasureInt8Round(WorkerTeam& team);
+double MeasureFp32Round(WorkerTeam& team);
+
 StatusOr<MachineLimits> MeasureMachineLimits(WorkerTeam& team, size_t read_bytes);
 
 }  // namespace kvasir

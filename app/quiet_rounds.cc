@@ -14,7 +14,7 @@ namespace {
 constexpr int kProbeBytes = 8192;   // Within any first-level cache, beside what the loop needs.
 constexpr int kProbePasses = 1000;  // About 0.1 ms.
 constexpr int kFirstProbes = 50;
-constexpr double kQuietShare = 0.985;
+constexpr double kQuietShare = 0.95;
 
 std::atomic<int64_t> sink{0};
 
@@ -41,7 +41,7 @@ void LoadLoop() {
 
 QuietRounds::QuietRounds(WorkerTeam& team, int repeats, bool undisturbed)
     : team_(team), repeats_(repeats), undisturbed_(undisturbed) {
-  for (int i = 0; undisturbed_ && i < kFirstProbes; ++i) IsQuiet();
+  for (int i = 0; i < kFirstProbes; ++i) IsQuiet();
 }
 
 double QuietRounds::ProbeSeconds() {
@@ -56,24 +56,10 @@ double QuietRounds::ProbeSeconds() {
 }
 
 bool QuietRounds::IsQuiet() {
+  if (!undisturbed_) return true;
   const double seconds = ProbeSeconds();
   best_probe_s_ = std::min(best_probe_s_, seconds);
   return seconds * kQuietShare <= best_probe_s_;
-}
-
-Timing QuietRounds::Measure(const std::function<double()>& round) {
-  std::vector<double> all;
-  std::vector<double> quiet;
-  while (static_cast<int>(quiet.size()) < repeats_ &&
-         static_cast<int>(all.size()) < repeats_ * kTries) {
-    const bool before = !undisturbed_ || IsQuiet();
-    all.push_back(round());
-    const bool after = !undisturbed_ || IsQuiet();
-    if (before && after) quiet.push_back(all.back());
-  }
-  counted_ += static_cast<int>(quiet.size());
-  made_ += static_cast<int>(all.size());
-  return Summarise(quiet.empty() ? all : quiet);
 }
 
 }  // namespace kvasir

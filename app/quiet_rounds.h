@@ -10,6 +10,7 @@
 #define KVASIR_APP_QUIET_ROUNDS_H_
 
 #include <functional>
+#include <vector>
 
 #include "base/worker_team.h"
 #include "timing.h"
@@ -21,9 +22,24 @@ class QuietRounds {
   // REQUIRES: repeats > 0; the team outlives this.
   QuietRounds(WorkerTeam& team, int repeats, bool undisturbed);
 
-  // Calls round(), which returns its seconds, until `repeats` of them count; at most
-  // kTries * repeats times. If none counts, all do.
-  Timing Measure(const std::function<double()>& round);
+  // Calls round() until `repeats` of them count, at most kTries * repeats times; what those
+  // returned. If none counts, all do.
+  template <typename Round>
+  auto Collect(Round&& round) {
+    std::vector<decltype(round())> all;
+    std::vector<decltype(round())> quiet;
+    while (static_cast<int>(quiet.size()) < repeats_ &&
+           static_cast<int>(all.size()) < repeats_ * kTries) {
+      const bool before = IsQuiet();
+      all.push_back(round());
+      if (IsQuiet() && before) quiet.push_back(all.back());
+    }
+    counted_ += static_cast<int>(quiet.size());
+    made_ += static_cast<int>(all.size());
+    return quiet.empty() ? all : quiet;
+  }
+  // round() returns its seconds.
+  Timing Measure(const std::function<double()>& round) { return Summarise(Collect(round)); }
   static constexpr int kTries = 20;
 
   bool undisturbed() const { return undisturbed_; }
@@ -32,7 +48,7 @@ class QuietRounds {
   int made() const { return made_; }
 
  private:
-  bool IsQuiet();
+  bool IsQuiet();         // Now; always, unless undisturbed rounds are asked for.
   double ProbeSeconds();  // Of the slowest worker.
 
   WorkerTeam& team_;

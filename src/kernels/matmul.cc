@@ -47,6 +47,11 @@ const matmul::Kernels& ActiveKernels() {
   return matmul::kScalarKernels;
 }
 
+// Most rows of a tile, as matmul.inl shares rows out.
+uint32_t MostTileRows(uint32_t rows) {
+  return rows <= matmul::kFewRows ? kTileRows : ActiveKernels().tile_rows;
+}
+
 // The tile that holds a row, as matmul.inl shares rows out.
 struct TilePlace {
   uint32_t first_row;
@@ -54,7 +59,7 @@ struct TilePlace {
 };
 
 TilePlace TileOf(uint32_t row, uint32_t rows) {
-  const uint32_t most = rows <= matmul::kFewRows ? kTileRows : ActiveKernels().tile_rows;
+  const uint32_t most = MostTileRows(rows);
   const uint32_t tile_count = (rows + most - 1) / most;
   const uint32_t base = rows / tile_count;
   const uint32_t longer = rows % tile_count;  // The first `longer` tiles have base + 1 rows.
@@ -146,6 +151,25 @@ void QuantizeBlocks(std::span<const float> x, uint32_t row, uint32_t first_block
 
 void MatMulPanels(const PackedMatrix& w, const Activations& x, uint32_t panel_begin,
                   uint32_t panel_end, Store store, float* out, size_t out_stride) {
+  const uint32_t blocks = RowBlocks(x.rows, x.cols);
+  for (uint32_t block = 0; block < blocks; ++block) {
+    MatMulRowBlock(w, x, block, panel_begin, panel_end, store, out, out_stride);
+  }
+}
+
+uint32_t RowBlocks(uint32_t rows, uint32_t cols) {
+  if (rows == 0) return 0;
+  const uint32_t tile_rows = MostTileRows(rows);
+  const uint32_t tiles = (rows + tile_rows - 1) / tile_rows;
+  const size_t fitting = RowBlockBytes() / std::max<size_t>(ActivationBytes(tile_rows, cols), 1);
+  const uint32_t most =
+      static_cast<uint32_t>(std::clamp<size_t>(fitting, 1, matmul::kMaxRowBlock / tile_rows));
+  return (tiles + most - 1) / most;
+}
+
+void MatMulRowBlock(const PackedMatrix& w, const Activations& x, uint32_t row_block,
+                    uint32_t panel_begin, uint32_t panel_end, Store store, float* out,
+                    size_t out_stride) {
   KV_CHECK_EQ(x.cols, w.cols);
   KV_CHECK_EQ(x.cols % kBlockValues, 0u);
   KV_CHECK_LE(panel_end, w.panel_count());
@@ -157,7 +181,9 @@ void MatMulPanels(const PackedMatrix& w, const Activations& x, uint32_t panel_be
   args.panel_end = panel_end;
   args.cols = w.cols;
   args.rows = x.rows;
-  args.row_block_bytes = RowBlockBytes();
+  args.row_blocks = RowBlocks(x.rows, x.cols);
+  args.row_block = row_block;
+  KV_CHECK_LT(row_block, args.row_blocks);
   args.quantized = reinterpret_cast<const unsigned char*>(x.quantized);
   args.values = x.values;
   args.add = store == Store::kAdd;

@@ -84,9 +84,32 @@ enum class Store : uint8_t {
 void MatMulPanels(const PackedMatrix& w, const Activations& x, uint32_t panel_begin,
                   uint32_t panel_end, Store store, float* out, size_t out_stride);
 
-// How many panels a worker should claim at once when `workers` of them share out `panels`: enough
-// to stream, and few enough that the last claim does not keep the others waiting. Pairs where big
-// tiles are computed two panels side by side.
+// Rows come in blocks whose activations stay in a core's second-level cache while panels pass over
+// them: 1 as a rule, more when there are many rows of many columns; 0 without rows.
+uint32_t RowBlocks(uint32_t rows, uint32_t cols);
+
+// MatMulPanels for one of the RowBlocks(x.rows, x.cols) only. All of them make the whole.
+void MatMulRowBlock(const PackedMatrix& w, const Activations& x, uint32_t row_block,
+                    uint32_t panel_begin, uint32_t panel_end, Store store, float* out,
+                    size_t out_stride);
+
+// Workers share out `panels` * RowBlocks units, all panels of the first row block, then those of
+// the next: so each has few activations to keep. Calls body(row_block, panel_begin, panel_end) for
+// what units [begin, end) are.
+template <typename Body>
+void ForRowBlocks(uint32_t panels, uint32_t begin, uint32_t end, Body&& body) {
+  while (begin < end) {
+    const uint32_t block = begin / panels;
+    const uint32_t from = begin - block * panels;
+    const uint32_t to = end - begin < panels - from ? from + (end - begin) : panels;
+    body(block, from, to);
+    begin += to - from;
+  }
+}
+
+// How many such units a worker should claim at once when `workers` of them share out `panels`
+// panels: enough to stream, and few enough that the last claim does not keep the others waiting.
+// Pairs where big tiles are computed two panels side by side.
 uint32_t PanelGrain(uint32_t panels, uint32_t rows, int workers);
 
 // The slow twin: double accumulation over the packed weights' exact values and the activations'

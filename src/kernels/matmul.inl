@@ -192,24 +192,10 @@ void PanelDirect(const MatMulArgs& args, const TileSplit& split, uint32_t tile, 
   StoreTile(args, panel * 16, LanesOf(args, panel, 1), row, tile_rows, acc, 16);
 }
 
-// Tiles whose activations stay in the cache while all panels pass over them: as equal numbers of
-// them as can be.
-uint32_t TilesAtOnce(const MatMulArgs& args, uint32_t tiles, uint32_t tile_rows) {
-  const size_t tile_bytes = size_t{args.cols} / 32 * kRecordBytes * tile_rows;
-  uint32_t most = kMaxRowBlock / tile_rows;
-  if (most * tile_bytes > args.row_block_bytes) {
-    most = static_cast<uint32_t>(args.row_block_bytes / tile_bytes);
-  }
-  if (most == 0) most = 1;
-  const uint32_t turns = (tiles + most - 1) / most;
-  return (tiles + turns - 1) / turns;
-}
-
 template <int F>
 void MatMulQuantized(const MatMulArgs& args) {
-  if (args.rows == 0) return;
-  const uint32_t most_rows = args.rows <= kFewRows ? kMaxTileRows : kManyRowsTile;
-  const TileSplit split = SplitRows(args.rows, most_rows);
+  const TileSplit split =
+      SplitRows(args.rows, args.rows <= kFewRows ? kMaxTileRows : kManyRowsTile);
   if constexpr (kDirectUpTo < F >> 0) {
     static_assert(kDirectUpTo<F> <= kFewRows);
     if (args.rows <= kDirectUpTo<F>) {
@@ -220,28 +206,26 @@ void MatMulQuantized(const MatMulArgs& args) {
       return;
     }
   }
-  const uint32_t tiles_at_once = TilesAtOnce(args, split.count, most_rows);
-  for (uint32_t tile = 0; tile < split.count; tile += tiles_at_once) {
-    const uint32_t tile_end =
-        split.count - tile < tiles_at_once ? split.count : tile + tiles_at_once;
-    uint32_t panel = args.panel_begin;
-    for (; panel + kPanelsAtOnce <= args.panel_end; panel += kPanelsAtOnce) {
-      PanelsExpanded<F, kPanelsAtOnce>(args, split, tile, tile_end, panel);
-    }
-    for (; panel < args.panel_end; ++panel) {
-      PanelsExpanded<F, 1>(args, split, tile, tile_end, panel);
-    }
+  const uint32_t tiles = (split.count + args.row_blocks - 1) / args.row_blocks;
+  const uint32_t begin = args.row_block * tiles;
+  if (begin >= split.count) return;
+  const uint32_t end = split.count - begin < tiles ? split.count : begin + tiles;
+  uint32_t panel = args.panel_begin;
+  for (; panel + kPanelsAtOnce <= args.panel_end; panel += kPanelsAtOnce) {
+    PanelsExpanded<F, kPanelsAtOnce>(args, split, begin, end, panel);
   }
+  for (; panel < args.panel_end; ++panel) PanelsExpanded<F, 1>(args, split, begin, end, panel);
 }
 
 template <int F>
 void MatMulFloat(const MatMulArgs& args) {
-  if (args.rows == 0) return;
   alignas(64) float acc[kMaxTileRows * 16];
   const TileSplit split = SplitRows(args.rows, kMaxTileRows);
+  const uint32_t begin = split.count * args.row_block / args.row_blocks;
+  const uint32_t end = split.count * (args.row_block + 1) / args.row_blocks;
   for (uint32_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
     const unsigned char* weights = args.weights + panel * args.panel_bytes;
-    for (uint32_t tile = 0; tile < split.count; ++tile) {
+    for (uint32_t tile = begin; tile < end; ++tile) {
       const uint32_t row = TileStart(split, tile);
       const uint32_t tile_rows = split.base + (tile < split.longer ? 1 : 0);
       kFloatTiles<F>[tile_rows - 1](weights, args.values + size_t{row} * args.cols, args.cols,

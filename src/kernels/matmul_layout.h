@@ -155,7 +155,8 @@ struct MatMulArgs {
   uint32_t panel_end;
   uint32_t cols;
   uint32_t rows;
-  size_t row_block_bytes;  // Of activations that all panels pass over before the next ones.
+  uint32_t row_blocks;  // Rows are gone through in so many blocks of whole tiles,
+  uint32_t row_block;   // of which this is one.
   const unsigned char* quantized;
   const float* values;
   bool add;

@@ -85,6 +85,9 @@ class CpuStep {
                     std::span<const float> norm, uint32_t out_row, const Activations& into);
   void Multiply(int worker, StepPhase phase, const Activations& input,
                 std::span<const MatrixProduct> products);
+  // Panels [begin, end) of the products side by side, one row block.
+  void MultiplyPanels(int worker, const Activations& input, std::span<const MatrixProduct> products,
+                      uint32_t row_block, uint32_t begin, uint32_t end);
   void GateUp(int worker, const LayerWeights& layer);
   void GateUpBlocks(int worker, const LayerWeights& layer, uint32_t begin, uint32_t end);
   void ProjectLogits(int worker);

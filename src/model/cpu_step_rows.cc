@@ -101,26 +101,35 @@ void CpuStep::Normalize(int worker, StepPhase phase, std::span<const float> bran
   }
 }
 
+void CpuStep::MultiplyPanels(int worker, const Activations& input,
+                             std::span<const MatrixProduct> products, uint32_t row_block,
+                             uint32_t begin, uint32_t end) {
+  uint32_t first = 0;
+  for (const MatrixProduct& product : products) {
+    const uint32_t count = product.matrix->panel_count();
+    const uint32_t from = std::max(begin, first);
+    const uint32_t to = std::min(end, first + count);
+    if (from < to) {
+      MatMulRowBlock(*product.matrix, input, row_block, from - first, to - first, product.store,
+                     product.out, product.out_stride);
+      Moved(worker).weights +=
+          (to - from) * PackedPanelBytes(product.matrix->format, product.matrix->cols);
+    }
+    first += count;
+  }
+}
+
 void CpuStep::Multiply(int worker, StepPhase phase, const Activations& input,
                        std::span<const MatrixProduct> products) {
   uint32_t panels = 0;
   for (const MatrixProduct& product : products) panels += product.matrix->panel_count();
   const uint32_t grain = PanelGrain(panels, input.rows, team_.worker_count());
+  const uint32_t units = panels * RowBlocks(input.rows, input.cols);
   // Of neighbours, so that each worker reads one run of the weights.
-  team_.ClaimNear(worker, panels, grain, [&](uint32_t begin, uint32_t end) {
-    uint32_t first = 0;
-    for (const MatrixProduct& product : products) {
-      const uint32_t count = product.matrix->panel_count();
-      const uint32_t from = std::max(begin, first);
-      const uint32_t to = std::min(end, first + count);
-      if (from < to) {
-        MatMulPanels(*product.matrix, input, from - first, to - first, product.store, product.out,
-                     product.out_stride);
-        Moved(worker).weights +=
-            (to - from) * PackedPanelBytes(product.matrix->format, product.matrix->cols);
-      }
-      first += count;
-    }
+  team_.ClaimNear(worker, units, grain, [&](uint32_t begin, uint32_t end) {
+    ForRowBlocks(panels, begin, end, [&](uint32_t block, uint32_t from, uint32_t to) {
+      MultiplyPanels(worker, input, products, block, from, to);
+    });
   });
   EndPhase(worker, phase);
 }
