@@ -1,14 +1,14 @@
 // Included once by the matmul_*.cc of each instruction set, inside the anonymous namespace of each:
 // loops over row blocks, panels and tiles. Arithmetic is the including file's:
-//   kTile<F>                     the format whose TileExpanded serves F: unpacked they look alike
+//   kTile<F>                     the format whose tiles serve F: unpacked they look alike
 //   kExpandedBytes<F>            bytes of one unpacked 32-block of a panel
-//   kPanelsAtOnce                panels that TileExpanded takes side by side
+//   kPanelsAtOnce                panels that TilesExpanded takes side by side
 //   kManyRowsTile                most rows of a tile beyond kFewRows rows
-//   kTilesStore                  TileExpanded heeds all of TileSums; otherwise it adds to sums.acc
 //   ExpandChunk<F>(panel, first_block, block_count, chunk, chunk_stride)
-//                                panel bytes to what TileExpanded reads
-//   TileExpanded<F, R, P>(chunk, activations, block_count, ahead, sums)
-//                                sums [R][P * 16] += 32-blocks in order; chunk [block][P]
+//                                panel bytes to what TilesExpanded reads
+//   TilesExpanded<F, R, P>(chunk, run, ahead, sums)
+//                                sums [R][P * 16] of each tile += 32-blocks in order; chunk
+//                                [block][P]. One tile after the other: matmul_tiles.inl
 //   kDirectUpTo<F>               rows up to which unpacking in the tile is the faster way
 //   kDirectTiles<F>[R - 1]       DirectFn (for R up to kDirectUpTo and kMaxTileRows)
 //   TileFloat<F, R>(panel, x, x_stride, cols, acc)
@@ -40,13 +40,14 @@ uint32_t TileStart(const TileSplit& split, uint32_t tile) {
   return tile * split.base + (tile < split.longer ? tile : split.longer);
 }
 
-// acc [row_count][acc_stride] to rows from first_row on, `lanes` outputs from first_out on.
-void StoreTile(const MatMulArgs& args, uint32_t first_out, uint32_t lanes, uint32_t first_row,
-               uint32_t row_count, const float* acc, uint32_t acc_stride) {
-  float* out = args.out + first_row * args.out_stride + first_out;
-  const size_t out_stride = args.out_stride;
-  const bool add = args.add;
-  for (uint32_t r = 0; r < row_count; ++r, acc += acc_stride, out += out_stride) {
+// The sums of `rows` rows, acc_stride apart, to where they go.
+void StoreTile(const TileSums& sums, uint32_t rows, uint32_t acc_stride) {
+  const float* acc = sums.acc;
+  float* out = sums.out;
+  const size_t out_stride = sums.out_stride;
+  const uint32_t lanes = sums.lanes;
+  const bool add = sums.add;
+  for (uint32_t r = 0; r < rows; ++r, acc += acc_stride, out += out_stride) {
     uint32_t i = 0;
     for (; i + 16 <= lanes; i += 16) {
       float sum[16];
@@ -66,8 +67,18 @@ uint32_t LanesOf(const MatMulArgs& args, uint32_t panel, uint32_t panels) {
   return left < panels * 16 ? left : panels * 16;
 }
 
-using ExpandedFn = void (*)(const unsigned char* chunk, const unsigned char* activations,
-                            uint32_t block_count, const Ahead& ahead, const TileSums& sums);
+// The sums in `acc` of tile rows from `row` on and `panels` panels, complete.
+TileSums WholeSums(const MatMulArgs& args, uint32_t row, uint32_t panel, uint32_t panels,
+                   float* acc) {
+  float* const out = args.out + row * args.out_stride + panel * 16;
+  return {true, true, args.add, LanesOf(args, panel, panels), acc, out, args.out_stride};
+}
+
+template <int F, int R, int P>
+void TilesExpanded(const unsigned char* chunk, const TileRun& run, Ahead ahead, TileSums sums);
+
+using ExpandedFn = void (*)(const unsigned char* chunk, const TileRun& run, Ahead ahead,
+                            TileSums sums);
 using DirectFn = void (*)(const unsigned char* panel, const unsigned char* activations,
                           uint32_t block_count, const unsigned char* prefetch_end, float* acc);
 using FloatFn = void (*)(const unsigned char* panel, const float* x, size_t x_stride, uint32_t cols,
@@ -75,9 +86,10 @@ using FloatFn = void (*)(const unsigned char* panel, const float* x, size_t x_st
 
 template <int F, int P>
 constexpr ExpandedFn kExpandedTiles[kMaxTileRows] = {
-    TileExpanded<F, 1, P>, TileExpanded<F, 2, P>,  TileExpanded<F, 3, P>,  TileExpanded<F, 4, P>,
-    TileExpanded<F, 5, P>, TileExpanded<F, 6, P>,  TileExpanded<F, 7, P>,  TileExpanded<F, 8, P>,
-    TileExpanded<F, 9, P>, TileExpanded<F, 10, P>, TileExpanded<F, 11, P>, TileExpanded<F, 12, P>};
+    TilesExpanded<F, 1, P>,  TilesExpanded<F, 2, P>,  TilesExpanded<F, 3, P>,
+    TilesExpanded<F, 4, P>,  TilesExpanded<F, 5, P>,  TilesExpanded<F, 6, P>,
+    TilesExpanded<F, 7, P>,  TilesExpanded<F, 8, P>,  TilesExpanded<F, 9, P>,
+    TilesExpanded<F, 10, P>, TilesExpanded<F, 11, P>, TilesExpanded<F, 12, P>};
 
 template <int F>
 constexpr FloatFn kFloatTiles[kMaxTileRows] = {
@@ -101,31 +113,21 @@ size_t ChunkOffset(uint32_t block) {
   return size_t{pair} * kLayout.pair_bytes + size_t{pair / kPairsPerHeader} * kLayout.header_bytes;
 }
 
-// Tells the cache that lines of `lanes` floats in rows from first_row on will be written: they come
-// from the last-level cache when there are many rows, and stores wait for them in order.
-void PrefetchStores(const MatMulArgs& args, uint32_t first_out, uint32_t lanes, uint32_t first_row,
-                    uint32_t row_count) {
-  const float* out = args.out + first_row * args.out_stride + first_out;
-  for (uint32_t r = 0; r < row_count; ++r, out += args.out_stride) {
-    for (uint32_t i = 0; i < lanes; i += 16) __builtin_prefetch(out + i, 1);
-  }
-}
-
-// One tile against P panels' chunk.
+// Tiles [tile_begin, tile_end), all of as many rows, against P panels from `panel` on: blocks
+// [first_block, first_block + count), which `chunk` holds.
 template <int F, int P>
-void TileOfRows(uint32_t tile_rows, uint32_t first_out, const MatMulArgs& args,
-                const unsigned char* chunk, const unsigned char* activations, uint32_t block_count,
-                uint32_t row, const Ahead& ahead, const TileSums& sums) {
-  if (!kTilesStore) {
-    if (sums.is_first) {
-      for (uint32_t i = 0; i < tile_rows * P * 16; ++i) sums.acc[i] = 0.0f;
-    }
-    if (sums.is_last) PrefetchStores(args, first_out, sums.lanes, row, tile_rows);
-  }
-  kExpandedTiles<kTile<F>, P>[tile_rows - 1](chunk, activations, block_count, ahead, sums);
-  if (!kTilesStore && sums.is_last) {
-    StoreTile(args, first_out, sums.lanes, row, tile_rows, sums.acc, P * 16);
-  }
+void ChunkOfTiles(const MatMulArgs& args, const TileSplit& split, uint32_t tile_begin,
+                  uint32_t tile_end, const unsigned char* chunk, uint32_t first_block,
+                  uint32_t count, const Ahead& ahead, const TileSums& sums) {
+  const uint32_t rows = split.base + (tile_begin < split.longer ? 1 : 0);
+  const size_t block_bytes = size_t{rows} * kRecordBytes;
+  const size_t tile_bytes = args.cols / 32 * block_bytes;
+  const size_t offset = size_t{TileStart(split, tile_begin)} * (args.cols / 32) * kRecordBytes;
+  TileRun run = {args.quantized + offset + first_block * block_bytes, tile_bytes,
+                 tile_end - tile_begin, count, 0};
+  // One chunk: the sums of one tile after the other use the same lines of L1.
+  if (!sums.is_first || !sums.is_last) run.acc_step = rows * P * 16;
+  kExpandedTiles<kTile<F>, P>[rows - 1](chunk, run, ahead, sums);
 }
 
 // Tiles [tile_begin, tile_end) against P panels from `panel` on, unpacking them chunk by chunk into
@@ -139,6 +141,7 @@ void PanelsExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t til
   const uint32_t blocks = args.cols / 32;
   const uint32_t chunk_blocks = ChunkBlocks<F>(blocks);
   const uint32_t first_row = TileStart(split, tile_begin);
+  const unsigned char* rows = args.quantized + size_t{first_row} * blocks * kRecordBytes;
   // Beyond the panels asked for: who shares out a matrix takes the next ones next, as a rule.
   const bool has_next = panel + 2 * P <= (args.out_rows + 15) / 16;
   for (uint32_t b = 0; b < blocks; b += chunk_blocks) {
@@ -148,31 +151,29 @@ void PanelsExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t til
       ExpandChunk<F>(weights + p * args.panel_bytes, b, count, chunk + p * kExpandedBytes<F>,
                      P * kExpandedBytes<F>);
     }
-    // The next chunk, or the first one of the next panels.
-    Ahead ahead = {weights + ChunkOffset<F>(b + count), args.panel_bytes, 0, nullptr};
+    // The next chunk, or the first one of the next panels; the first tile again.
+    Ahead ahead = {weights + ChunkOffset<F>(b + count), args.panel_bytes, 0, rows};
     if (last) ahead.bytes = weights + P * args.panel_bytes;
     if (!last || has_next) {
       const size_t bytes = ChunkOffset<F>(chunk_blocks) / (count * (tile_end - tile_begin));
       ahead.bytes_per_block = static_cast<uint32_t>(bytes / 64 + 1) * 64;
     }
-    TileSums sums = {b == 0,  last,    args.add,       LanesOf(args, panel, P),
-                     nullptr, nullptr, args.out_stride};
-    for (uint32_t tile = tile_begin; tile < tile_end; ++tile) {
-      const uint32_t row = TileStart(split, tile);
-      const uint32_t tile_rows = split.base + (tile < split.longer ? 1 : 0);
-      const unsigned char* activations =
-          args.quantized + (size_t{row} * blocks + size_t{b} * tile_rows) * kRecordBytes;
-      const unsigned char* block_rows = args.quantized + size_t{first_row} * blocks * kRecordBytes;
-      if (tile + 1 < tile_end) {
-        ahead.activations = activations + size_t{blocks} * tile_rows * kRecordBytes;
-      } else {  // From the first tile again.
-        ahead.activations = last ? block_rows : block_rows + (b + count) * tile_rows * kRecordBytes;
-      }
-      // One chunk: the sums of one tile after the other use the same lines of L1.
-      sums.acc = chunk_blocks < blocks ? acc + (row - first_row) * P * 16 : acc;
-      sums.out = args.out + row * args.out_stride + panel * 16;
-      TileOfRows<F, P>(tile_rows, panel * 16, args, chunk, activations, count, row, ahead, sums);
-      ahead.bytes += size_t{count} * ahead.bytes_per_block;
+    TileSums sums = WholeSums(args, first_row, panel, P, acc);
+    sums.is_first = b == 0;
+    sums.is_last = last;
+    // First the tiles of a row more than the others.
+    const uint32_t longer = split.longer < tile_end ? split.longer : tile_end;
+    uint32_t begin = tile_begin;
+    if (begin < longer) {
+      ChunkOfTiles<F, P>(args, split, begin, longer, chunk, b, count, ahead, sums);
+      const uint32_t done = TileStart(split, longer) - first_row;
+      if (!sums.is_first || !sums.is_last) sums.acc += done * P * 16;
+      sums.out += done * args.out_stride;
+      ahead.bytes += size_t{count} * (longer - begin) * ahead.bytes_per_block;
+      begin = longer;
+    }
+    if (begin < tile_end) {
+      ChunkOfTiles<F, P>(args, split, begin, tile_end, chunk, b, count, ahead, sums);
     }
   }
 }
@@ -189,7 +190,7 @@ void PanelDirect(const MatMulArgs& args, const TileSplit& split, uint32_t tile, 
   const unsigned char* end = args.weights + (args.out_rows + 15) / 16 * args.panel_bytes;
   kDirectTiles<F>[tile_rows - 1](weights, args.quantized + size_t{row} * blocks * kRecordBytes,
                                  blocks, tile == 0 ? end : weights, acc);
-  StoreTile(args, panel * 16, LanesOf(args, panel, 1), row, tile_rows, acc, 16);
+  StoreTile(WholeSums(args, row, panel, 1, acc), tile_rows, 16);
 }
 
 template <int F>
@@ -230,7 +231,7 @@ void MatMulFloat(const MatMulArgs& args) {
       const uint32_t tile_rows = split.base + (tile < split.longer ? 1 : 0);
       kFloatTiles<F>[tile_rows - 1](weights, args.values + size_t{row} * args.cols, args.cols,
                                     args.cols, acc);
-      StoreTile(args, panel * 16, LanesOf(args, panel, 1), row, tile_rows, acc, 16);
+      StoreTile(WholeSums(args, row, panel, 1, acc), tile_rows, 16);
     }
   }
 }

@@ -25,7 +25,6 @@ constexpr int kTile = F == kQ4_K                                    ? kQ4_1
                                                                     : F;
 constexpr uint32_t kPanelsAtOnce = 1;
 constexpr uint32_t kManyRowsTile = 12;  // Four times three.
-constexpr bool kTilesStore = false;
 
 KV_INLINE __m256i LoadInt(const unsigned char* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -304,8 +303,7 @@ KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activati
 
 template <int F, int R, int P>
 void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
-                  uint32_t block_count, const Ahead&, const TileSums& sums) {
-  float* const acc = sums.acc;
+                  uint32_t block_count, float* acc) {
   // Four rows are what 16 registers hold.
   for (int half = 0; half < 2; ++half) {
     SubTile < F, R, R<4 ? R : 4>(chunk, activations, block_count, 0, half, acc);
@@ -352,6 +350,7 @@ template <int F>
 constexpr uint32_t kDirectUpTo = 0;
 
 #include "kernels/matmul.inl"
+#include "kernels/matmul_tiles.inl"
 #include "kernels/quantize_row.inl"
 
 KV_INLINE int32_t MaxLane(__m256i v) {

@@ -14,6 +14,7 @@ namespace kvasir::matmul {
 namespace {
 
 #include "kernels/matmul_avx512.inl"
+#include "kernels/matmul_tiles_avx512.inl"
 
 template <int F>
 constexpr void (*kDirectTiles[kMaxTileRows])(const unsigned char*, const unsigned char*, uint32_t,

@@ -124,7 +124,7 @@ constexpr uint32_t kFewRows = 24;
 
 constexpr uint32_t kMaxRowBlock = 518;
 // 32-blocks unpacked at once, at most: two panels of 20 * 640 bytes (Q2_K: 768) and a tile's
-// activations take 40 KiB. At least 8, so that every chunk can start at a header.
+// activations take 34 KiB. At least 8, so that every chunk can start at a header.
 constexpr uint32_t kChunkBlocks = 20;
 
 // What tiles fetch ahead of, a few lines per 32-block computed: the packed bytes of the next chunk,
@@ -132,18 +132,27 @@ constexpr uint32_t kChunkBlocks = 20;
 struct Ahead {
   const unsigned char* bytes;  // Of the first panel's; the others lie panel_stride apart.
   size_t panel_stride;
-  uint32_t bytes_per_block;  // Of each panel; a multiple of 64, 0: nothing.
-  const unsigned char* activations;
+  uint32_t bytes_per_block;          // Of each panel; a multiple of 64, 0: nothing.
+  const unsigned char* activations;  // Behind the run of tiles.
 };
 
-// Where the sums of a tile's rows begin and where they go. Rows of `out` lie out_stride apart.
+// Tiles of equally many rows, one after the other, of which the same 32-blocks are taken.
+struct TileRun {
+  const unsigned char* activations;  // The first tile's first block.
+  size_t tile_bytes;                 // From one tile's activations to the next one's.
+  uint32_t tile_count;
+  uint32_t block_count;
+  size_t acc_step;  // From one tile's sums to the next one's, in floats; 0: they share a place.
+};
+
+// Where the sums of tiles' rows begin and where they go. Rows of `out` lie out_stride apart.
 struct TileSums {
   bool is_first;   // They begin at zero; otherwise in acc.
   bool is_last;    // They go to out; otherwise to acc.
   bool add;        // To what out holds.
   uint32_t lanes;  // Outputs of the panels side by side; the padding of the last one is none.
-  float* acc;      // [R][panels * 16]
-  float* out;      // The tile's first row and output.
+  float* acc;      // The first tile's, [R][panels * 16].
+  float* out;      // The first tile's first row and output.
   size_t out_stride;
 };
 

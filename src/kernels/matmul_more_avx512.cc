@@ -14,6 +14,7 @@ namespace kvasir::matmul {
 namespace {
 
 #include "kernels/matmul_avx512.inl"
+#include "kernels/matmul_tiles_avx512.inl"
 
 // Fewer than for the formats of matmul_avx512.cc: each is a program of its own to compile, and with
 // more rows unpacking a panel once for all is nearly as good.

@@ -17,7 +17,6 @@ constexpr int kTile = kPanelLayouts[F].scales == 0   ? F
                                                      : kQ4_0;
 constexpr uint32_t kPanelsAtOnce = 1;
 constexpr uint32_t kManyRowsTile = kMaxTileRows;
-constexpr bool kTilesStore = false;
 
 #include "kernels/half.inl"
 
@@ -181,8 +180,7 @@ inline void AddMinima(const signed char* codes, const float* min, float d, float
 
 template <int F, int R, int P>
 void TileExpanded(const unsigned char* chunk, const unsigned char* activations,
-                  uint32_t block_count, const Ahead&, const TileSums& sums) {
-  float* const acc = sums.acc;
+                  uint32_t block_count, float* acc) {
   for (uint32_t b = 0; b < block_count; ++b) {
     const int16_t* weights = reinterpret_cast<const int16_t*>(chunk);
     const float* scale = reinterpret_cast<const float*>(chunk + 1024);
@@ -241,6 +239,7 @@ template <int F>
 constexpr uint32_t kDirectUpTo = 0;
 
 #include "kernels/matmul.inl"
+#include "kernels/matmul_tiles.inl"
 #include "kernels/quantize_row.inl"
 
 void QuantizeRow(const float* x, uint32_t blocks, uint32_t tile_rows, uint32_t r,
