@@ -158,7 +158,7 @@ void MatMulPanels(const PackedMatrix& w, const Activations& x, uint32_t panel_be
 }
 
 uint32_t RowBlocks(uint32_t rows, uint32_t cols) {
-  if (rows == 0) return 0;
+  if (rows <= matmul::kFewRows) return rows == 0 ? 0 : 1;
   const uint32_t tile_rows = MostTileRows(rows);
   const uint32_t tiles = (rows + tile_rows - 1) / tile_rows;
   const size_t fitting = RowBlockBytes() / std::max<size_t>(ActivationBytes(tile_rows, cols), 1);

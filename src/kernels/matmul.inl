@@ -40,13 +40,9 @@ uint32_t TileStart(const TileSplit& split, uint32_t tile) {
   return tile * split.base + (tile < split.longer ? tile : split.longer);
 }
 
-// The sums of `rows` rows, acc_stride apart, to where they go.
-void StoreTile(const TileSums& sums, uint32_t rows, uint32_t acc_stride) {
-  const float* acc = sums.acc;
-  float* out = sums.out;
-  const size_t out_stride = sums.out_stride;
-  const uint32_t lanes = sums.lanes;
-  const bool add = sums.add;
+// acc [rows][acc_stride] to `lanes` outputs of as many rows of `out`.
+void StoreRows(const float* acc, uint32_t acc_stride, uint32_t rows, uint32_t lanes, bool add,
+               float* out, size_t out_stride) {
   for (uint32_t r = 0; r < rows; ++r, acc += acc_stride, out += out_stride) {
     uint32_t i = 0;
     for (; i + 16 <= lanes; i += 16) {
@@ -67,11 +63,11 @@ uint32_t LanesOf(const MatMulArgs& args, uint32_t panel, uint32_t panels) {
   return left < panels * 16 ? left : panels * 16;
 }
 
-// The sums in `acc` of tile rows from `row` on and `panels` panels, complete.
-TileSums WholeSums(const MatMulArgs& args, uint32_t row, uint32_t panel, uint32_t panels,
-                   float* acc) {
-  float* const out = args.out + row * args.out_stride + panel * 16;
-  return {true, true, args.add, LanesOf(args, panel, panels), acc, out, args.out_stride};
+// The sums in `acc` of one tile and one panel, complete, to where they go.
+void StorePanel(const MatMulArgs& args, uint32_t row, uint32_t tile_rows, uint32_t panel,
+                const float* acc) {
+  StoreRows(acc, 16, tile_rows, LanesOf(args, panel, 1), args.add,
+            args.out + row * args.out_stride + panel * 16, args.out_stride);
 }
 
 template <int F, int R, int P>
@@ -158,9 +154,13 @@ void PanelsExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t til
       const size_t bytes = ChunkOffset<F>(chunk_blocks) / (count * (tile_end - tile_begin));
       ahead.bytes_per_block = static_cast<uint32_t>(bytes / 64 + 1) * 64;
     }
-    TileSums sums = WholeSums(args, first_row, panel, P, acc);
-    sums.is_first = b == 0;
-    sums.is_last = last;
+    TileSums sums = {b == 0,
+                     last,
+                     args.add,
+                     LanesOf(args, panel, P),
+                     acc,
+                     args.out + first_row * args.out_stride + panel * 16,
+                     args.out_stride};
     // First the tiles of a row more than the others.
     const uint32_t longer = split.longer < tile_end ? split.longer : tile_end;
     uint32_t begin = tile_begin;
@@ -190,7 +190,7 @@ void PanelDirect(const MatMulArgs& args, const TileSplit& split, uint32_t tile, 
   const unsigned char* end = args.weights + (args.out_rows + 15) / 16 * args.panel_bytes;
   kDirectTiles<F>[tile_rows - 1](weights, args.quantized + size_t{row} * blocks * kRecordBytes,
                                  blocks, tile == 0 ? end : weights, acc);
-  StoreTile(WholeSums(args, row, panel, 1, acc), tile_rows, 16);
+  StorePanel(args, row, tile_rows, panel, acc);
 }
 
 template <int F>
@@ -231,7 +231,7 @@ void MatMulFloat(const MatMulArgs& args) {
       const uint32_t tile_rows = split.base + (tile < split.longer ? 1 : 0);
       kFloatTiles<F>[tile_rows - 1](weights, args.values + size_t{row} * args.cols, args.cols,
                                     args.cols, acc);
-      StoreTile(WholeSums(args, row, panel, 1, acc), tile_rows, 16);
+      StorePanel(args, row, tile_rows, panel, acc);
     }
   }
 }

@@ -21,7 +21,9 @@ void TilesExpanded(const unsigned char* chunk, const TileRun& run, Ahead, TileSu
     }
     if (sums.is_last) PrefetchStores(sums, R);
     TileExpanded<F, R, P>(chunk, activations, run.block_count, sums.acc);
-    if (sums.is_last) StoreTile(sums, R, P * 16);
+    if (sums.is_last) {
+      StoreRows(sums.acc, P * 16, R, sums.lanes, sums.add, sums.out, sums.out_stride);
+    }
     activations += run.tile_bytes;
     sums.acc += run.acc_step;
     sums.out += R * sums.out_stride;
