@@ -99,9 +99,8 @@ constexpr signed char kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10
                                         1,    13,   25,  38,  53,  69,  89,  113};
 constexpr signed char kFp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-// The integer sums are kept as the low bits of the float 1.5 * 2^23 + sum, whose bits are
-// kMagicBits
-// + sum as long as |sum| < 2^22 (32 * 128 * 127 < 2^19 here). Times d, less 1.5 * 2^23 * d, both in
+// The integer sums are kept as the low bits of the float 1.5 * 2^23 + sum: as long as |sum| < 2^22
+// its bits are kMagicBits + sum (32 * 128 * 127 < 2^19 here). Times d, less 1.5 * 2^23 * d, both in
 // one fused multiply-add, is d * sum rounded once: no conversion, no product of scales. For that
 // the product 1.5 * 2^23 * d must be exact and finite, so d has 22 bits and is below 2^104.
 constexpr int32_t kMagicBits = 0x4B400000;
@@ -122,7 +121,7 @@ constexpr uint32_t kRecordBytes = 64;  // Per activation row and 32-block.
 constexpr uint32_t kMaxTileRows = 12;
 constexpr uint32_t kFewRows = 24;
 
-constexpr uint32_t kMaxRowBlock = 518;
+constexpr uint32_t kMaxRowBlock = 518;  // 74 tiles of 7 (RowBlocks in matmul.cc).
 // 32-blocks unpacked at once, at most: two panels of 20 * 640 bytes (Q2_K: 768) and a tile's
 // activations take 34 KiB. At least 8, so that every chunk can start at a header.
 constexpr uint32_t kChunkBlocks = 20;

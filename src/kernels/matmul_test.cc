@@ -162,6 +162,20 @@ std::vector<float> Multiply(const PackedMatrix& w, const float* x, uint32_t rows
   return out;
 }
 
+// The same, row block by row block, the last one first: each row once, or the sum would show it.
+std::vector<float> MultiplyByRowBlocks(const PackedMatrix& w, const float* x, uint32_t rows) {
+  AlignedBytes quantized(ActivationBytes(rows, w.cols));
+  const Activations activations{rows, w.cols, x, quantized.data()};
+  for (uint32_t r = 0; r < rows; ++r) QuantizeRow({x + size_t{r} * w.cols, w.cols}, r, activations);
+  std::vector<float> out(size_t{rows} * w.rows);
+  const uint32_t blocks = RowBlocks(rows, w.cols);
+  EXPECT_GT(blocks, 1u);
+  for (uint32_t block = blocks; block-- > 0;) {
+    MatMulRowBlock(w, activations, block, 0, w.panel_count(), Store::kAdd, out.data(), w.rows);
+  }
+  return out;
+}
+
 std::vector<double> MultiplyReference(const PackedMatrix& w, const float* x, uint32_t rows) {
   AlignedBytes quantized(ActivationBytes(rows, w.cols));
   const Activations activations{rows, w.cols, x, quantized.data()};
@@ -310,11 +324,11 @@ TEST_P(MatMulFormatTest, RowsDoNotDependOnTheirBatch) {
   }
 }
 
-// More rows than one pass over the panels takes, and more k than one chunk: blocking is invisible
-// too.
+// More rows than one row block has, and more k than one chunk: blocking is invisible too, and row
+// blocks one by one make the whole.
 TEST_P(MatMulFormatTest, RowsDoNotDependOnBlocking) {
   Rng rng(9);
-  const uint32_t out_rows = 40, cols = 2048, rows = 211;
+  const uint32_t out_rows = 20, cols = 1024, rows = 523;
   const std::vector<std::byte> file =
       RandomFile(GetParam(), out_rows, cols, Scales::kOrdinary, rng);
   const Packed packed = Pack(GetParam(), file, out_rows, cols);
@@ -325,6 +339,8 @@ TEST_P(MatMulFormatTest, RowsDoNotDependOnBlocking) {
     const std::vector<float> all = Multiply(packed.matrix, x.data(), rows);
     if (first.empty()) first = all;
     ASSERT_TRUE(SameBits(all, first)) << IsaName(isa);
+    ASSERT_TRUE(SameBits(MultiplyByRowBlocks(packed.matrix, x.data(), rows), first))
+        << IsaName(isa);
     for (uint32_t row = 0; row < rows; row += 19) {
       const std::vector<float> one = Multiply(packed.matrix, x.data() + size_t{row} * cols, 1);
       ASSERT_EQ(std::memcmp(one.data(), all.data() + size_t{row} * out_rows, one.size() * 4), 0)
@@ -335,31 +351,33 @@ TEST_P(MatMulFormatTest, RowsDoNotDependOnBlocking) {
 
 TEST_P(MatMulFormatTest, PanelRangesAndStore) {
   Rng rng(5);
-  const uint32_t out_rows = 55, cols = 256, rows = 11, stride = 61;
+  const uint32_t out_rows = 55, cols = 256, stride = 61;
   const std::vector<std::byte> file =
       RandomFile(GetParam(), out_rows, cols, Scales::kOrdinary, rng);
   const Packed packed = Pack(GetParam(), file, out_rows, cols);
-  const std::vector<float> x = RandomRows(rows, cols, rng);
-  for (const Isa isa : SupportedIsas()) {
-    SetActiveIsa(isa);
-    const std::vector<float> all = Multiply(packed.matrix, x.data(), rows);
-    AlignedBytes quantized(ActivationBytes(rows, cols));
-    const Activations activations{rows, cols, x.data(), quantized.data()};
-    for (uint32_t r = rows; r-- > 0;) {
-      QuantizeRow({x.data() + size_t{r} * cols, cols}, r, activations);
-    }
-    // One float before the start: out is unaligned. 0.5 everywhere shows what is written.
-    std::vector<float> out(size_t{rows} * stride + 1, 0.5f);
-    MatMulPanels(packed.matrix, activations, 1, 2, Store::kAssign, out.data() + 1, stride);
-    MatMulPanels(packed.matrix, activations, 2, 4, Store::kAdd, out.data() + 1, stride);
-    MatMulPanels(packed.matrix, activations, 0, 0, Store::kAdd, out.data() + 1, stride);
-    ASSERT_EQ(out[0], 0.5f);
-    for (uint32_t r = 0; r < rows; ++r) {
-      for (uint32_t o = 0; o < stride; ++o) {
-        const float result = o < out_rows ? all[size_t{r} * out_rows + o] : 0.0f;
-        const float expected = o >= 16 && o < 32 ? result : o >= 32 ? 0.5f + result : 0.5f;
-        ASSERT_EQ(out[size_t{r} * stride + o + 1], expected)
-            << IsaName(isa) << " row " << r << " out " << o;
+  for (const uint32_t rows : {11u, 33u}) {
+    const std::vector<float> x = RandomRows(rows, cols, rng);
+    for (const Isa isa : SupportedIsas()) {
+      SetActiveIsa(isa);
+      const std::vector<float> all = Multiply(packed.matrix, x.data(), rows);
+      AlignedBytes quantized(ActivationBytes(rows, cols));
+      const Activations activations{rows, cols, x.data(), quantized.data()};
+      for (uint32_t r = rows; r-- > 0;) {
+        QuantizeRow({x.data() + size_t{r} * cols, cols}, r, activations);
+      }
+      // One float before the start: out is unaligned. 0.5 everywhere shows what is written.
+      std::vector<float> out(size_t{rows} * stride + 1, 0.5f);
+      MatMulPanels(packed.matrix, activations, 1, 2, Store::kAssign, out.data() + 1, stride);
+      MatMulPanels(packed.matrix, activations, 2, 4, Store::kAdd, out.data() + 1, stride);
+      MatMulPanels(packed.matrix, activations, 0, 0, Store::kAdd, out.data() + 1, stride);
+      ASSERT_EQ(out[0], 0.5f);
+      for (uint32_t r = 0; r < rows; ++r) {
+        for (uint32_t o = 0; o < stride; ++o) {
+          const float result = o < out_rows ? all[size_t{r} * out_rows + o] : 0.0f;
+          const float expected = o >= 16 && o < 32 ? result : o >= 32 ? 0.5f + result : 0.5f;
+          ASSERT_EQ(out[size_t{r} * stride + o + 1], expected)
+              << IsaName(isa) << " row " << r << " out " << o;
+        }
       }
     }
   }
@@ -401,6 +419,24 @@ TEST_P(MatMulFormatTest, ExtremeValues) {
 }
 
 // A row quantized in pieces, in any order, is the row quantized at once.
+// Units of all row blocks are shared out without a gap, whatever the claims.
+TEST(ForRowBlocks, EveryPanelOfEveryBlockOnce) {
+  for (const uint32_t panels : {1u, 2u, 5u, 36u}) {
+    for (const uint32_t grain : {1u, 2u, 7u, 100u}) {
+      std::vector<int> seen(size_t{panels} * 3);
+      for (uint32_t begin = 0; begin < panels * 3; begin += grain) {
+        const uint32_t end = std::min(begin + grain, panels * 3);
+        ForRowBlocks(panels, begin, end, [&](uint32_t block, uint32_t from, uint32_t to) {
+          ASSERT_LT(from, to);
+          ASSERT_LE(to, panels);
+          for (uint32_t panel = from; panel < to; ++panel) ++seen.at(block * panels + panel);
+        });
+      }
+      EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), panels * 3) << panels << " by " << grain;
+    }
+  }
+}
+
 TEST(QuantizeBlocksTest, PiecesMakeTheRow) {
   const IsaRestorer restorer;
   Rng rng(8);
