@@ -134,6 +134,7 @@ struct Measurement {
   double peak_share = 0.0;  // Median of rounds, each beside a round of the peak.
   double gb_s = 0.0;        // Packed weights, once a product.
   double spread = 0.0;      // (slowest - fastest) / median.
+  int undisturbed = 0;      // Repetitions that were; 0: all counted.
 };
 
 // Copies of one matrix in panels.
@@ -349,6 +350,7 @@ class BenchKernelsCommand : public Command {
       size_t next = 0;
       const double macs = static_cast<double>(shape.out_rows) * shape.cols * row_count;
       const auto peak = MultipliesIntegers(format) ? MeasureInt8Round : MeasureFp32Round;
+      const int counted_before = rounds.counted();
       const auto measured = rounds.Collect([&] {
         const double seconds = product.Time(team, matrices, next, count);
         next = (next + count) % all;
@@ -361,9 +363,10 @@ class BenchKernelsCommand : public Command {
         shares.push_back(Share(macs / product_s * 1e-9, peak_gmac_s));
       }
       const Timing timing = Summarise(seconds);
-      results->push_back(
-          {format, shape, row_count, macs / timing.median_s * 1e-9, Summarise(shares).median_s,
-           static_cast<double>(matrices.bytes()) / timing.median_s * 1e-9, timing.spread});
+      results->push_back({format, shape, row_count, macs / timing.median_s * 1e-9,
+                          Summarise(shares).median_s,
+                          static_cast<double>(matrices.bytes()) / timing.median_s * 1e-9,
+                          timing.spread, rounds.counted() - counted_before});
     }
     return OkStatus();
   }
@@ -391,6 +394,7 @@ class BenchKernelsCommand : public Command {
                                  {"gb_s", m.gb_s},
                                  {"read_share", Share(m.gb_s, limits_.read_gb_s)},
                                  {"spread", m.spread}});
+      if (undisturbed_) json["kernels"].back()["undisturbed"] = m.undisturbed;
     }
     json["others"] = nlohmann::ordered_json::array();
     for (const KernelFigure& figure : others) {
@@ -429,10 +433,11 @@ class BenchKernelsCommand : public Command {
       const double peak = m.peak_share;
       const double ceiling = ActiveIsa() == Isa::kAvx512 ? peak / Ceiling(m.format) : 0.0;
       PrintOut(
-          "{:<8}{:>7} x {:<10}{:>5}{:>11.1f}{:>7.0f} %{:>10} %{:>9.1f}{:>9.0f} %  +-{:.0f} %\n",
+          "{:<8}{:>7} x {:<10}{:>5}{:>11.1f}{:>7.0f} %{:>10} %{:>9.1f}{:>9.0f} %  +-{:.0f} %{}\n",
           TraitsOf(m.format).name, m.shape.out_rows, m.shape.cols, m.rows, m.gmac_s, 100.0 * peak,
           ceiling > 0.0 ? fmt::format("{:.0f}", 100.0 * ceiling) : "-", m.gb_s,
-          100.0 * Share(m.gb_s, limits_.read_gb_s), 50.0 * m.spread);
+          100.0 * Share(m.gb_s, limits_.read_gb_s), 50.0 * m.spread,
+          undisturbed_ ? fmt::format("  {:>3} undisturbed", m.undisturbed) : "");
     }
     PrintOut(
         "\npeak: int8 dot products (F32, F16: float multiply-adds) on registers; ceiling: what the "
