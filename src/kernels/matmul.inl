@@ -148,11 +148,14 @@ void PanelsExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t til
                      P * kExpandedBytes<F>);
     }
     // The next chunk, or the first one of the next panels; the first tile again.
-    Ahead ahead = {weights + ChunkOffset<F>(b + count), args.panel_bytes, 0, rows};
+    Ahead ahead = {weights + ChunkOffset<F>(b + count), args.panel_bytes, 0, 0, rows};
     if (last) ahead.bytes = weights + P * args.panel_bytes;
     if (!last || has_next) {
-      const size_t bytes = ChunkOffset<F>(chunk_blocks) / (count * (tile_end - tile_begin));
-      ahead.bytes_per_block = static_cast<uint32_t>(bytes / 64 + 1) * 64;
+      const size_t lines = (ChunkOffset<F>(chunk_blocks) + 63) / 64;
+      const uint32_t tiles = tile_end - tile_begin;
+      const uint32_t lines_per_tile = static_cast<uint32_t>((lines + tiles - 1) / tiles);
+      ahead.bytes_per_tile = lines_per_tile * 64;
+      ahead.bytes_per_block = (lines_per_tile + count - 1) / count * 64;
     }
     TileSums sums = {b == 0,
                      last,
@@ -169,7 +172,7 @@ void PanelsExpanded(const MatMulArgs& args, const TileSplit& split, uint32_t til
       const uint32_t done = TileStart(split, longer) - first_row;
       if (!sums.is_first || !sums.is_last) sums.acc += done * P * 16;
       sums.out += done * args.out_stride;
-      ahead.bytes += size_t{count} * (longer - begin) * ahead.bytes_per_block;
+      ahead.bytes += size_t{longer - begin} * ahead.bytes_per_tile;
       begin = longer;
     }
     if (begin < tile_end) {

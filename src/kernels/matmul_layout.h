@@ -120,7 +120,6 @@ enum Slot : int {
 constexpr uint32_t kRecordBytes = 64;  // Per activation row and 32-block.
 constexpr uint32_t kMaxTileRows = 12;
 constexpr uint32_t kFewRows = 24;
-
 constexpr uint32_t kMaxRowBlock = 518;  // 74 tiles of 7 (RowBlocks in matmul.cc).
 // 32-blocks unpacked at once, at most: two panels of 20 * 640 bytes (Q2_K: 768) and a tile's
 // activations take 34 KiB. At least 8, so that every chunk can start at a header.
@@ -131,7 +130,8 @@ constexpr uint32_t kChunkBlocks = 20;
 struct Ahead {
   const unsigned char* bytes;  // Of the first panel's; the others lie panel_stride apart.
   size_t panel_stride;
-  uint32_t bytes_per_block;          // Of each panel; a multiple of 64, 0: nothing.
+  uint32_t bytes_per_tile;           // Of each panel; 0: nothing.
+  uint32_t bytes_per_block;          // A multiple of 64.
   const unsigned char* activations;  // Behind the run of tiles.
 };
 

@@ -132,13 +132,14 @@ KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activati
   __m512 acc[N][P];
   StartTile<N, P>(sums, first, acc);
   const unsigned char* next = ahead.bytes;
+  const unsigned char* const next_end = next + ahead.bytes_per_tile;
   const unsigned char* next_activations = ahead.activations;
   // One row's lines a block: all at once would hold every line buffer for as long as the last-level
   // cache takes to answer, and the activations behind them wait.
   const float* out = sums.out + first * sums.out_stride;
   const uint32_t stored_rows = sums.is_last ? N : 0;
   for (uint32_t b = 0; b < block_count; ++b) {
-    if (first == 0) {
+    if (first == 0 && next < next_end) {
       for (uint32_t i = 0; i < ahead.bytes_per_block; i += 64, next += 64) {
         for (int p = 0; p < P; ++p) {
           _mm_prefetch(reinterpret_cast<const char*>(next + p * ahead.panel_stride), _MM_HINT_T1);
@@ -151,10 +152,8 @@ KV_INLINE void SubTile(const unsigned char* chunk, const unsigned char* activati
         _mm_prefetch(reinterpret_cast<const char*>(next_activations), _MM_HINT_T0);
       }
     }
-    if (b < stored_rows) {
-      for (int p = 0; p < P; ++p) __builtin_prefetch(out + 16 * p, 1);
-      out += sums.out_stride;
-    }
+    for (int p = 0; p < P; ++p) __builtin_prefetch(out + 16 * p, 1);
+    out += b + 1 < stored_rows ? sums.out_stride : 0;  // The last row again: no branch.
     AccumulateExpanded<F, R, N, P>(chunk, activations, first, acc);
     chunk += P * kExpandedBytes<F>;
     activations += R * kRecordBytes;
@@ -177,7 +176,7 @@ void TilesExpanded(const unsigned char* chunk, const TileRun& run, Ahead ahead, 
       SubTile<F, R, R - kFirst, P>(chunk, activations, run.block_count, kFirst, ahead, sums);
     }
     ahead.activations = after;
-    ahead.bytes += size_t{run.block_count} * ahead.bytes_per_block;
+    ahead.bytes += ahead.bytes_per_tile;
     activations = next;
     sums.acc += run.acc_step;
     sums.out += R * sums.out_stride;
