@@ -137,16 +137,27 @@ void QuantizeRow(std::span<const float> x, uint32_t row, const Activations& acti
 
 void QuantizeBlocks(std::span<const float> x, uint32_t row, uint32_t first_block,
                     const Activations& activations) {
-  KV_CHECK_EQ(x.size() % kBlockValues, 0u);
-  KV_CHECK_LE(size_t{first_block} * kBlockValues + x.size(), size_t{activations.cols});
+  QuantizeRows(x.data(), x.size(), static_cast<uint32_t>(x.size()), row, row + 1, first_block,
+               activations);
+}
+
+void QuantizeRows(const float* x, size_t x_stride, uint32_t cols, uint32_t row_begin,
+                  uint32_t row_end, uint32_t first_block, const Activations& activations) {
+  KV_CHECK_EQ(cols % kBlockValues, 0u);
+  KV_CHECK_LE(size_t{first_block} * kBlockValues + cols, size_t{activations.cols});
   KV_CHECK_EQ(activations.cols % kBlockValues, 0u);
-  KV_CHECK_LT(row, activations.rows);
-  const TilePlace tile = TileOf(row, activations.rows);
-  std::byte* bytes = activations.quantized + TileOffset(tile, activations.cols) +
-                     size_t{first_block} * tile.row_count * matmul::kRecordBytes;
-  ActiveKernels().quantize_row(x.data(), static_cast<uint32_t>(x.size() / kBlockValues),
-                               tile.row_count, row - tile.first_row,
-                               reinterpret_cast<unsigned char*>(bytes));
+  KV_CHECK_LE(row_end, activations.rows);
+  const matmul::Kernels& kernels = ActiveKernels();
+  for (uint32_t row = row_begin; row < row_end;) {
+    const TilePlace tile = TileOf(row, activations.rows);
+    std::byte* const bytes = activations.quantized + TileOffset(tile, activations.cols) +
+                             size_t{first_block} * tile.row_count * matmul::kRecordBytes;
+    const uint32_t tile_end = std::min(tile.first_row + tile.row_count, row_end);
+    for (; row < tile_end; ++row, x += x_stride) {
+      kernels.quantize_row(x, cols / kBlockValues, tile.row_count, row - tile.first_row,
+                           reinterpret_cast<unsigned char*>(bytes));
+    }
+  }
 }
 
 void MatMulPanels(const PackedMatrix& w, const Activations& x, uint32_t panel_begin,

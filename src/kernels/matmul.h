@@ -73,6 +73,11 @@ inline constexpr uint32_t kActivationBlock = 32;  // Values that share a scale.
 void QuantizeBlocks(std::span<const float> x, uint32_t row, uint32_t first_block,
                     const Activations& activations);
 
+// QuantizeBlocks of rows [row_begin, row_end), `cols` values of each, which begin at
+// x + (row - row_begin) * x_stride.
+void QuantizeRows(const float* x, size_t x_stride, uint32_t cols, uint32_t row_begin,
+                  uint32_t row_end, uint32_t first_block, const Activations& activations);
+
 enum class Store : uint8_t {
   kAssign,  // out = result
   kAdd,     // out += result (the residual connection)
