@@ -97,7 +97,10 @@ constexpr FloatFn kFloatTiles[kMaxTileRows] = {
 template <int F>
 uint32_t ChunkBlocks(uint32_t blocks) {
   constexpr uint32_t kStep = kPanelLayouts[F].header_bytes != 0 ? 2 * kPairsPerHeader : 2;
-  const uint32_t chunks = (blocks + kChunkBlocks - 1) / kChunkBlocks;
+  // Of whole steps, or rounding up would go beyond what a chunk holds.
+  constexpr uint32_t kMost = kChunkBlocks / kStep * kStep;
+  static_assert(kMost > 0);
+  const uint32_t chunks = (blocks + kMost - 1) / kMost;
   return ((blocks + chunks - 1) / chunks + kStep - 1) / kStep * kStep;
 }
 

@@ -203,8 +203,9 @@ class MatMulFormatTest : public testing::TestWithParam<WeightFormat> {
  protected:
   // Widths that the format allows.
   std::vector<uint32_t> Widths() const {
-    if (TraitsOf(GetParam()).block_values == 256) return {256, 512, 1536};
-    return {32, 64, 96, 256, 576, 1536};
+    // Up to several chunks, which end at a header or in the middle between two.
+    if (TraitsOf(GetParam()).block_values == 256) return {256, 512, 1280, 1536, 2304, 2560, 4096};
+    return {32, 64, 96, 256, 576, 672, 1344, 1536, 4096};
   }
 
  private:
