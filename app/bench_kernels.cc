@@ -30,6 +30,8 @@ namespace {
 
 constexpr uint32_t kMaxRows = 4096;
 constexpr uint32_t kMaxSide = 1u << 20;
+constexpr uint64_t kMaxValues = uint64_t{1}
+                                << 28;  // Of a matrix, or of activations: 1 GiB of floats.
 // Of one timed round, at least. A short one is undisturbed more often.
 constexpr double kRoundSeconds = 0.01;
 constexpr double kShortRoundSeconds = 0.002;
@@ -74,13 +76,14 @@ StatusOr<std::vector<Shape>> ParseShapes(std::string_view text) {
       const auto second = std::from_chars(first.ptr + 1, end, shape.cols);
       good = second.ec == std::errc() && second.ptr == end && shape.out_rows > 0 &&
              shape.out_rows <= kMaxSide && shape.cols > 0 && shape.cols <= kMaxSide &&
+             uint64_t{shape.out_rows} * shape.cols <= kMaxValues &&
              shape.cols % kActivationBlock == 0;
     }
     if (!good) {
       return InvalidArgument(
           "'{}' is not a shape; write OUTPUTSxINPUTS such as 1536x576, inputs a multiple of {}, "
-          "neither above {}",
-          item, kActivationBlock, kMaxSide);
+          "neither above {}, and at most {} weights",
+          item, kActivationBlock, kMaxSide, kMaxValues);
     }
     shapes.push_back(shape);
   }
@@ -289,6 +292,13 @@ class BenchKernelsCommand : public Command {
     KV_ASSIGN_OR_RETURN(const uint64_t memory, ParseByteSize(memory_));
     if (*std::max_element(row_counts.begin(), row_counts.end()) > kMaxRows) {
       return InvalidArgument("--rows: at most {}", kMaxRows);
+    }
+    for (const Shape& shape : shapes) {
+      const uint64_t side = std::max(shape.out_rows, shape.cols);
+      if (*std::max_element(row_counts.begin(), row_counts.end()) * side > kMaxValues) {
+        return InvalidArgument("--rows, --shape: rows times outputs or inputs are at most {}",
+                               kMaxValues);
+      }
     }
     KV_ASSIGN_OR_RETURN(const int threads, ApplyMachineFlags(flags_));
     KV_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerTeam> team, WorkerTeam::Create(threads));

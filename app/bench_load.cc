@@ -4,6 +4,8 @@
 #include <cstring>
 #include <optional>
 
+#include "base/counted.h"
+
 namespace kvasir {
 
 BenchLoad::~BenchLoad() {
@@ -35,6 +37,15 @@ Status BenchLoad::Step(size_t first, uint32_t count, bool logits) {
   return StepRange(first, ids_.size(), count, logits);
 }
 
+Status BenchLoad::KvFull() const {
+  uint32_t longest = 0;
+  for (const SequenceId id : ids_) longest = std::max(longest, kv_.computed(id));
+  return ResourceExhausted(
+      "the KV memory is full: {} have {} at most, and more do not fit; give more (--kv-memory), or "
+      "measure fewer or shorter ones (--batch, --context, --prefill)",
+      Counted(ids_.size(), "sequence"), Counted(longest, "token"));
+}
+
 Status BenchLoad::StepFirst(uint32_t count) { return StepRange(0, 1, count, /*logits=*/false); }
 
 Status BenchLoad::RepeatFirst(uint32_t count, uint32_t period) {
@@ -44,7 +55,7 @@ Status BenchLoad::RepeatFirst(uint32_t count, uint32_t period) {
   for (; count >= layout.block_tokens; count -= layout.block_tokens) {
     const uint32_t block = kv_.computed(ids_[0]) / layout.block_tokens;
     if (!kv_.Reserve(ids_[0], layout.block_tokens)) {
-      return ResourceExhausted("the KV memory is full");
+      return KvFull();
     }
     for (uint32_t group = 0; group < layout.group_count(); ++group) {
       const std::span<std::byte* const> at = kv_.table(ids_[0], group).addresses();
@@ -70,7 +81,7 @@ Status BenchLoad::StepRange(size_t first, size_t end, uint32_t count, bool logit
 Status BenchLoad::StepOnce(size_t first, size_t end, uint32_t rows, bool logits) {
   batch_.sequences.resize(end - first);
   for (size_t i = first; i < end; ++i) {
-    if (!kv_.Reserve(ids_[i], rows)) return ResourceExhausted("the KV memory is full");
+    if (!kv_.Reserve(ids_[i], rows)) return KvFull();
     tokens_[i].resize(rows);
     for (TokenId& token : tokens_[i]) token = RandomToken();
     BatchSequence& sequence = batch_.sequences[i - first];

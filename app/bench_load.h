@@ -42,6 +42,7 @@ class BenchLoad {
 
  private:
   TokenId RandomToken();
+  Status KvFull() const;
   Status StepOnce(size_t first, size_t end, uint32_t rows, bool logits);
   Status StepRange(size_t first, size_t end, uint32_t count, bool logits);
 

@@ -72,9 +72,9 @@ StatusOr<KvSize> SizeKv(const LoadedModelOptions& options, const ModelConfig& co
             fmt::format(", or no more than {} at a time (--max-batch)", Counted(fit, "sequence"));
     }
     return InvalidArgument(
-        "KV memory of {} bytes is too small; this model needs at least {}{}{}: give --kv-memory "
-        "{}{}",
-        bytes, least + tail_bytes, tails, purpose, SizeForAtLeast(least + tail_bytes), fewer);
+        "KV memory of {} is too small; this model needs at least {}{}{}: give --kv-memory {}{}",
+        Counted(bytes, "byte"), least + tail_bytes, tails, purpose,
+        SizeForAtLeast(least + tail_bytes), fewer);
   }
   const uint64_t most_context = (blocks - spare) * block_tokens;
   if (options.context_tokens > most_context) {

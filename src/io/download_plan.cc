@@ -347,8 +347,9 @@ DownloadVerdict DownloadPlan::Retry(const Status& why, std::chrono::milliseconds
   ++attempts_;
   if (failures_ > options_.retries || attempts_ > kMaxAttempts) {
     return Fail(
-        MakeStatus(why.code(), fmt::format("{}; given up after {} attempts without progress",
-                                           MessageOf(why), std::max(failures_, 1))));
+        MakeStatus(why.code(),
+                   fmt::format("{}; given up after {} without progress", MessageOf(why),
+                               Counted(static_cast<uint64_t>(std::max(failures_, 1)), "attempt"))));
   }
   std::chrono::milliseconds wait = kWaitAfterProgress;
   if (failures_ > 0) {

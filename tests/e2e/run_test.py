@@ -304,6 +304,15 @@ class BenchTest(ProgramTest):
             with self.subTest(options=options):
                 self.fails("bench", "model", SMOLLM2, *options, says=says)
         self.fails("logits", SMOLLM2, "--tokens", ",".join(["5"] * 9000), says="give fewer --tokens")
+        # One sequence has room, so it shows only while the batch is filled.
+        self.fails("bench", "model", SMOLLM2, "-p", "64", "-n", "2", "-b", "8", "-r", "1", "--kv-memory", "5M",
+                   says="and more do not fit; give more (--kv-memory), or measure fewer or shorter ones")
+
+    def test_kernels_of_impossible_sizes_are_refused(self):
+        for shape, rows, says in [("1048576x1048576", "1", "at most 268435456 weights"),
+                                  ("16x1048576", "4096", "rows times outputs or inputs are at most 268435456")]:
+            self.fails("bench", "kernels", "--kernels", "products", "--format", "Q4_0", "--shape", shape,
+                       "--rows", rows, says=says)
 
     def test_json(self):
         need(SMOLLM2)
