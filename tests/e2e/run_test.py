@@ -306,7 +306,7 @@ class BenchTest(ProgramTest):
         self.fails("logits", SMOLLM2, "--tokens", ",".join(["5"] * 9000), says="give fewer --tokens")
         # One sequence has room, so it shows only while the batch is filled.
         self.fails("bench", "model", SMOLLM2, "-p", "64", "-n", "2", "-b", "8", "-r", "1", "--kv-memory", "5M",
-                   says="and more do not fit; give more (--kv-memory), or measure fewer or shorter ones")
+                   code=1, says="and more do not fit; give more (--kv-memory), or measure fewer or shorter ones")
 
     def test_kernels_of_impossible_sizes_are_refused(self):
         for shape, rows, says in [("1048576x1048576", "1", "at most 268435456 weights"),
