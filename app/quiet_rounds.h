@@ -42,13 +42,12 @@ class QuietRounds {
   Timing Measure(const std::function<double()>& round) { return Summarise(Collect(round)); }
   static constexpr int kTries = 20;
 
-  bool undisturbed() const { return undisturbed_; }
   // Over all calls of Measure: rounds that counted, and rounds made.
   int counted() const { return counted_; }
   int made() const { return made_; }
 
  private:
-  bool IsQuiet();         // Now; always, unless undisturbed rounds are asked for.
+  bool IsQuiet();         // Now. Always so, unless undisturbed rounds are asked for.
   double ProbeSeconds();  // Of the slowest worker.
 
   WorkerTeam& team_;

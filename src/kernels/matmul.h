@@ -93,7 +93,8 @@ void MatMulPanels(const PackedMatrix& w, const Activations& x, uint32_t panel_be
 // them: 1 as a rule, more when there are many rows of many columns; 0 without rows.
 uint32_t RowBlocks(uint32_t rows, uint32_t cols);
 
-// MatMulPanels for one of the RowBlocks(x.rows, x.cols) only. All of them make the whole.
+// MatMulPanels for one of the RowBlocks(x.rows, x.cols) only. All of them make the whole; disjoint
+// ones, and disjoint panels, may run on several threads. REQUIRES: row_block below that number.
 void MatMulRowBlock(const PackedMatrix& w, const Activations& x, uint32_t row_block,
                     uint32_t panel_begin, uint32_t panel_end, Store store, float* out,
                     size_t out_stride);
